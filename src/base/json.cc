@@ -1,0 +1,107 @@
+#include "base/json.h"
+
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace dovetail {
+namespace {
+
+// Builds the value and refuses what nlohmann's own parser lets through.
+class StrictReader : public nlohmann::json_sax<Json> {
+ public:
+  StrictReader(std::string_view source, int max_depth) : source_(source), max_depth_(max_depth) {}
+
+  bool null() override { return put(nullptr); }
+  bool boolean(bool value) override { return put(value); }
+  bool number_integer(number_integer_t value) override { return put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return put(value); }
+  bool number_float(number_float_t value, const string_t&) override { return put(value); }
+  bool string(string_t& value) override { return put(std::move(value)); }
+  bool binary(binary_t&) override { return false; }
+
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool end_object() override { return close(); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    if (!names_.back().insert(name).second) fail("duplicate member \"" + printable(name) + "\"");
+    key_ = std::move(name);
+    return true;
+  }
+  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) override {
+    std::string message = error.what();
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: …": keep from "line" on.
+    if (const size_t at = message.find("line "); at != std::string::npos) message = message.substr(at);
+    fail("not valid JSON at byte " + std::to_string(position) + ": " + printable(message, 300));
+  }
+
+  Json take() { return std::move(root_); }
+
+ private:
+  [[noreturn]] void fail(std::string message) const {
+    throw Error(ErrorCode::kMalformed, Problem{.message = std::move(message), .source = std::string(source_)});
+  }
+  Json* add(Json value) {
+    if (stack_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    Json& parent = *stack_.back();
+    if (parent.is_array()) {
+      parent.push_back(std::move(value));
+      return &parent.back();
+    }
+    // Not operator[], which searches linearly: names_ has already ruled duplicates out.
+    auto& members = parent.get_ref<Json::object_t&>();
+    members.emplace_back(std::move(key_), std::move(value));
+    return &members.back().second;
+  }
+  bool put(Json value) {
+    add(std::move(value));
+    return true;
+  }
+  bool open(Json value) {
+    if (static_cast<int>(stack_.size()) >= max_depth_) {
+      fail("nested deeper than " + std::to_string(max_depth_) + " levels");
+    }
+    // The parent container may grow later, but only while this child is closed, so the pointer stays valid.
+    Json* const child = add(std::move(value));
+    stack_.push_back(child);
+    names_.emplace_back();
+    return true;
+  }
+  bool close() {
+    stack_.pop_back();
+    names_.pop_back();
+    return true;
+  }
+
+  std::string_view source_;
+  int max_depth_;
+  Json root_;
+  std::string key_;
+  std::vector<Json*> stack_;
+  std::vector<std::unordered_set<std::string>> names_;
+};
+
+}  // namespace
+
+Json parse_json(std::string_view text, std::string_view source, int max_depth) {
+  StrictReader reader(source, max_depth);
+  // nlohmann skips a byte order mark; JSON text exchanged between systems must not have one (RFC 8259, 8.1).
+  if (text.starts_with("\xef\xbb\xbf")) {
+    throw Error(ErrorCode::kMalformed, Problem{.message = "starts with a byte order mark", .source = std::string(source)});
+  }
+  Json::sax_parse(text.begin(), text.end(), &reader);
+  return reader.take();
+}
+
+Json read_json(const std::filesystem::path& path, int max_depth) {
+  return parse_json(read_file(path), path.string(), max_depth);
+}
+
+}  // namespace dovetail

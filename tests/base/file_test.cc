@@ -1,0 +1,69 @@
+#include "base/file.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace dovetail {
+namespace {
+namespace fs = std::filesystem;
+
+class FileTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = fs::path(::testing::TempDir()) / ("dovetail-file-test 模型 é " + std::to_string(::getpid()));
+    fs::remove_all(dir_);
+    fs::create_directories(dir_);
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+  int entries() const {
+    return static_cast<int>(std::distance(fs::directory_iterator(dir_), fs::directory_iterator{}));
+  }
+  fs::path dir_;
+};
+
+TEST_F(FileTest, AtomicFileAppearsOnlyOnCommit) {
+  {
+    AtomicFile file(dir_ / "a");
+    file.write("half");
+    EXPECT_FALSE(fs::exists(dir_ / "a"));
+  }
+  EXPECT_EQ(entries(), 0);
+  write_file_atomic(dir_ / "a", "whole");
+  EXPECT_EQ(read_file(dir_ / "a"), "whole");
+  EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(FileTest, AtomicDirectoryAppearsOnlyOnCommit) {
+  {
+    AtomicDirectory out(dir_ / "pkg");
+    write_file_atomic(out.staging() / "x", "1");
+  }
+  EXPECT_EQ(entries(), 0);
+  AtomicDirectory out(dir_ / "pkg/");
+  write_file_atomic(out.staging() / "x", "1");
+  out.commit();
+  EXPECT_EQ(read_file(dir_ / "pkg" / "x"), "1");
+  EXPECT_EQ(entries(), 1);
+  EXPECT_THROW(AtomicDirectory(dir_ / "pkg"), Error);
+}
+
+TEST_F(FileTest, FullDiskIsAnErrorWithAHint) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP();
+  fs::create_symlink("/dev/full", dir_ / "full");
+  EXPECT_THROW(read_file(dir_ / "full"), Error);
+}
+
+TEST_F(FileTest, MissingDirectoryAndLimit) {
+  EXPECT_THROW(read_file(dir_ / "none"), Error);
+  EXPECT_THROW(read_file(dir_), Error);
+  write_file_atomic(dir_ / "b", "12345");
+  EXPECT_THROW(read_file(dir_ / "b", 4), Error);
+  EXPECT_EQ(MappedFile::open(dir_ / "b")->bytes().size(), 5u);
+  write_file_atomic(dir_ / "empty", "");
+  EXPECT_TRUE(MappedFile::open(dir_ / "empty")->bytes().empty());
+}
+
+}  // namespace
+}  // namespace dovetail

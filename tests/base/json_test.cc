@@ -1,0 +1,41 @@
+#include "base/json.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace dovetail {
+namespace {
+
+TEST(Json, KeepsTheOrderOfMembers) {
+  EXPECT_EQ(parse_json(R"({"b":1,"a":[true,null,1.5,"x",{"c":-2}]})", "t").dump(), R"({"b":1,"a":[true,null,1.5,"x",{"c":-2}]})");
+}
+
+TEST(Json, RefusesWhatALaxReaderTakes) {
+  const std::string deep(5000, '[');
+  for (std::string text :
+       {std::string(R"({"a":1,"a":2})"), std::string(R"({"a":{"b":1,"b":1}})"), std::string("[1,]"), std::string("[1] x"),
+        std::string(""), std::string("\xef\xbb\xbf{}"), std::string("\"\xff\""), std::string(R"("\ud800")"), std::string("NaN"),
+        std::string("01"), std::string("1e400"), std::string("// c\n1"), deep}) {
+    EXPECT_THROW(parse_json(text, "t"), Error) << text.substr(0, 20);
+  }
+}
+
+TEST(Json, NamesTheDocumentAndThePlace) {
+  try {
+    parse_json("{\"a\": tru}", "x.json");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kMalformed);
+    EXPECT_NE(std::string(error.what()).find("x.json: not valid JSON at byte"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Json, ManyMembersAreReadInLinearTime) {
+  std::string text = "{";
+  for (int i = 0; i < 100'000; ++i) text += (i ? ",\"" : "\"") + std::to_string(i) + "\":0";
+  EXPECT_EQ(parse_json(text + "}", "t").size(), 100'000u);
+}
+
+}  // namespace
+}  // namespace dovetail

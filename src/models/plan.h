@@ -1,0 +1,59 @@
+// What a model is, before any weight is read: everything that conversion, compilation and `plan` derive from a
+// configuration and a quantization.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "contract/artifact.h"
+#include "contract/manifest.h"
+#include "models/parameters.h"
+
+namespace dovetail::models {
+
+enum class Target { kCpu, kWebGpu };
+
+// A part of a checkpoint that this version does not use.
+struct SkippedPart {
+  std::string prefix;  // of canonical tensor names, for example "vision_tower."
+  std::string reason;  // "the vision tower is not used: this version takes text and audio"
+};
+
+struct ModelPlan {
+  std::string model_type;        // MLC's, for example "gemma4"
+  const Quantization* quantization = nullptr;
+  Json model_config;             // what mlc-chat-config.json carries; plan_model reads it back
+  int64_t vocab_size = 0;
+  int64_t context_window_size = 0;
+  int64_t sliding_window_size = -1;
+  int64_t prefill_chunk_size = 0;
+  std::vector<Weight> weights;        // model order
+  std::vector<Parameter> parameters;  // model order, the order of _metadata.params
+  std::vector<SkippedPart> skipped;
+  // The canonical name of a checkpoint's tensor ("model.language_model.norm.weight" and
+  // "language_model.model.norm.weight" are both "language_model.norm.weight").
+  std::function<std::string(const std::string&)> canonical_name;
+  contract::Tasks tasks;
+  std::map<std::string, contract::Program> programs;  // of the CPU library; a WebGPU library adds adapter_dtypes
+  Json conv_template;            // MLC's conversation template, complete
+  Json kv_cache;                 // _metadata.kv_cache
+  // C++ for the compiled library: the header to include and the expression of the configuration constant.
+  std::string header;            // "models/gemma4.h"
+  std::string model_template;    // "dovetail::models::Gemma4"
+  std::string config_type;       // "dovetail::models::Gemma4Config"
+  std::string config_literal;    // "{.text = {.hidden_size = 1536, …}}"
+
+  contract::PackageManifest manifest() const;
+  contract::CompiledProgram artifact(Target target) const;
+};
+
+// `config` is a checkpoint's config.json, or the model_config of a package. `source` names it in errors.
+// Throws Error kUnsupported (unknown architecture, with the list of known ones) or kMalformed (all problems).
+ModelPlan plan_model(const Json& config, const Quantization& quantization, const std::string& source);
+
+}  // namespace dovetail::models

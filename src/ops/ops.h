@@ -1,8 +1,9 @@
-// The operations models are written in. Activations are float32, row-major and contiguous unless said otherwise.
+// The operations models are written in. Activations are float32, row-major and contiguous unless said
+// otherwise.
 //
-// Every operation has a plain implementation (ops/reference) and one per instruction-set level (ops/cpu); which
-// one runs is fixed when the Context is made. Operations split their work over the context's threads, allocate
-// nothing after their first call at a given size, and give the same bits for any number of threads.
+// Every operation has a plain implementation (ops/reference) and one per instruction-set level (ops/cpu);
+// which one runs is fixed when the Context is made. Operations split their work over the context's threads,
+// allocate nothing after their first call at a given size, and give the same bits for any number of threads.
 // Sizes are the caller's duty: nothing here is reachable with sizes that were not checked before.
 #pragma once
 
@@ -14,19 +15,16 @@
 
 #include "base/dtype.h"
 #include "base/thread_pool.h"
+#include "ops/types.h"
 
 namespace dovetail::ops {
-
-// Instruction-set levels. kAvx512 is x86-64-v4 plus AVX512-VNNI; where a CPU has v4 without VNNI it runs kAvx2.
-// kReference is for tests.
-enum class Level : uint8_t { kReference, kAvx2, kAvx512 };
 
 // "reference", "x86-64-v3", "x86-64-v4".
 std::string_view level_name(Level level);
 
 // The best level that both this build and this CPU have; the environment variable DOVETAIL_CPU
-// ("x86-64-v3", "x86-64-v4", "reference") forces a lower one. Throws Error kUnsupported when the CPU lacks the
-// forced or the lowest built level, naming what is missing.
+// ("x86-64-v3", "x86-64-v4", "reference") forces a lower one. Throws Error kUnsupported when the CPU lacks
+// the forced or the lowest built level, naming what is missing.
 Level best_level();
 // Levels compiled into this program or library, lowest first (kReference not listed).
 std::span<const Level> built_levels();
@@ -36,20 +34,6 @@ bool cpu_supports(Level level);
 // How products of quantized weights are computed. kInt8: activations are rounded to int8 per group of 32 and
 // multiplied in integers. kExact: float32 activations times (q - 7) * scale in float32.
 enum class Precision : uint8_t { kInt8, kExact };
-
-// A weight matrix in the layout of a package: `rows` output features by `cols` input features.
-// kQ4 is MLC's q4f16_1 scheme: `data` is uint32 [rows, 4 * ceil(cols / 32)], element i of a word at bits 4i..4i+3;
-// `scales` is [rows, ceil(cols / 32)] of scale_type; value = (q - 7) * scale. Pointers are aligned to 2 bytes only
-// (tensors lie in a shard without padding).
-struct Matrix {
-  enum class Type : uint8_t { kF32, kF16, kBF16, kQ4 };
-  Type type = Type::kF32;
-  DType scale_type = DType::kFloat16;
-  const void* data = nullptr;
-  const void* scales = nullptr;
-  int64_t rows = 0;
-  int64_t cols = 0;
-};
 
 struct KernelTable;  // one implementation of everything below; ops/kernels.h
 
@@ -79,8 +63,9 @@ class Context {
   std::vector<std::byte> shared_;
 };
 
-// y[m, w.rows] = x[m, w.cols] · wᵀ. Same bits for every m that contains a row (a row's result does not depend on
-// the other rows) in kExact precision; in kInt8 too, so that a prompt split into chunks gives the same answer.
+// y[m, w.rows] = x[m, w.cols] · wᵀ. Same bits for every m that contains a row (a row's result does not depend
+// on the other rows) in kExact precision; in kInt8 too, so that a prompt split into chunks gives the same
+// answer.
 void matmul(Context& context, const float* x, int64_t m, const Matrix& w, float* y);
 
 // Several products of the same x; x is rounded to int8 once.
@@ -94,12 +79,14 @@ void matmul(Context& context, const float* x, int64_t m, std::span<const Product
 void embed_rows(Context& context, const Matrix& table, std::span<const int32_t> ids, float scale, float* out);
 
 // y = x / sqrt(mean(x²) + eps) * weight, per row of n; weight may be null (no scale). y may be x.
-void rms_norm(Context& context, const float* x, int64_t m, int64_t n, const float* weight, float eps, float* y);
+void rms_norm(Context& context, const float* x, int64_t m, int64_t n, const float* weight, float eps,
+              float* y);
 // y = (x - mean) / sqrt(var + eps) * weight + bias, per row of n; bias may be null. y may be x.
-void layer_norm(Context& context, const float* x, int64_t m, int64_t n, const float* weight, const float* bias, float eps,
-                float* y);
+void layer_norm(Context& context, const float* x, int64_t m, int64_t n, const float* weight,
+                const float* bias, float eps, float* y);
 
-// out[m, n] = gelu_tanh(gate_up[m, 0..n)) * gate_up[m, n..2n): gate and up lie side by side in each row of 2n.
+// out[m, n] = gelu_tanh(gate_up[m, 0..n)) * gate_up[m, n..2n): gate and up lie side by side in each row of
+// 2n.
 void gelu_tanh_gate(Context& context, const float* gate_up, int64_t m, int64_t n, float* out);
 // x[i] = gelu_tanh(x[i]) * y[i]; row r of y begins at y + r * y_stride.
 void gelu_tanh_mul(Context& context, float* x, int64_t m, int64_t n, const float* y, int64_t y_stride);
@@ -116,29 +103,20 @@ void clamp(Context& context, float* x, float low, float high, int64_t count);
 // x[i] = cap * tanh(x[i] / cap)
 void softcap(Context& context, float* x, float cap, int64_t count);
 
-// Rotary embedding, half-split (rotate_half): x[m, heads, dim] in place, angles from tables cos/sin [m, dim / 2].
-void rope(Context& context, float* x, int64_t m, int64_t heads, int64_t dim, const float* cos, const float* sin);
-// Fills cos/sin [m, half] with cos(position * inverse_frequency), the product rounded to float32 as in PyTorch.
-void rope_tables(std::span<const int32_t> positions, std::span<const float> inverse_frequencies, float* cos, float* sin);
-
-// One layer's keys and values of one sequence, in pages of `page_size` positions. Page p holds
-// [kv_heads, page_size, head_dim] elements of `type` (kFloat32 or kFloat16). Position s lies in page
-// pages[s / page_size]; entries that no query can see may be -1.
-struct KvPages {
-  DType type = DType::kFloat16;
-  void* keys = nullptr;
-  void* values = nullptr;
-  const int32_t* pages = nullptr;
-  int32_t page_size = 16;
-  int32_t kv_heads = 1;
-  int32_t head_dim = 0;
-};
+// Rotary embedding, half-split (rotate_half): x[m, heads, dim] in place, angles from tables cos/sin [m, dim /
+// 2].
+void rope(Context& context, float* x, int64_t m, int64_t heads, int64_t dim, const float* cos,
+          const float* sin);
+// Fills cos/sin [m, half] with cos(position * inverse_frequency), the product rounded to float32 as in
+// PyTorch.
+void rope_tables(std::span<const int32_t> positions, std::span<const float> inverse_frequencies, float* cos,
+                 float* sin);
 
 // Stores k and v [m, kv_heads, head_dim] at positions first, first + 1, ….
 void store_kv(Context& context, const float* k, const float* v, int64_t m, int64_t first, const KvPages& kv);
 
-// out[m, heads, head_dim] = softmax(scale * q kᵀ) v. Query row i sees positions [begin[i], end[i]); begin < end.
-// Head h reads kv head h / (heads / kv_heads). `softcap` > 0 caps the scores before the softmax.
+// out[m, heads, head_dim] = softmax(scale * q kᵀ) v. Query row i sees positions [begin[i], end[i]); begin <
+// end. Head h reads kv head h / (heads / kv_heads). `softcap` > 0 caps the scores before the softmax.
 struct Attention {
   const float* q = nullptr;  // [m, heads, head_dim]
   int64_t m = 0;
@@ -152,18 +130,20 @@ struct Attention {
 void attention(Context& context, const Attention& args, const KvPages& kv);
 
 // Attention of the Gemma 4 audio tower: row i of q [m, heads, dim] sees rows i - window + 1 … i of k and v;
-// score(i, j) = softcap(q_i · (k_j + relative[window - (i - j)])), relative [window + 1, heads, dim] where entry
-// p stands for the distance window - p. Out may not alias the inputs.
-void local_relative_attention(Context& context, const float* q, const float* k, const float* v, const float* relative,
-                              int64_t m, int64_t heads, int64_t dim, int64_t window, float softcap, float* out);
+// score(i, j) = softcap(q_i · (k_j + relative[window - (i - j)])), relative [window + 1, heads, dim] where
+// entry p stands for the distance window - p. Out may not alias the inputs.
+void local_relative_attention(Context& context, const float* q, const float* k, const float* v,
+                              const float* relative, int64_t m, int64_t heads, int64_t dim, int64_t window,
+                              float softcap, float* out);
 
-// 3x3 convolution, stride 2, padding 1: x [h, w, channels_in] (channels last) to y [ceil(h/2), ceil(w/2), channels_out].
-// `weight` is [channels_out, channels_in * 9] with PyTorch's order inside a row: channel, kernel row, kernel column.
-void conv3x3_stride2(Context& context, const float* x, int64_t h, int64_t w, int64_t channels_in, const Matrix& weight,
-                     float* y);
-// Causal depthwise convolution along the rows: y[t, c] = Σ_j weight[c, j] * x[t - taps + 1 + j, c]; rows before the
-// first are zero. weight [n, taps] float32. y may not be x.
-void depthwise_causal_conv(Context& context, const float* x, int64_t m, int64_t n, const float* weight, int64_t taps,
-                           float* y);
+// 3x3 convolution, stride 2, padding 1: x [h, w, channels_in] (channels last) to y [ceil(h/2), ceil(w/2),
+// channels_out]. `weight` is [channels_out, channels_in * 9] with PyTorch's order inside a row: channel,
+// kernel row, kernel column.
+void conv3x3_stride2(Context& context, const float* x, int64_t h, int64_t w, int64_t channels_in,
+                     const Matrix& weight, float* y);
+// Causal depthwise convolution along the rows: y[t, c] = Σ_j weight[c, j] * x[t - taps + 1 + j, c]; rows
+// before the first are zero. weight [n, taps] float32. y may not be x.
+void depthwise_causal_conv(Context& context, const float* x, int64_t m, int64_t n, const float* weight,
+                           int64_t taps, float* y);
 
 }  // namespace dovetail::ops

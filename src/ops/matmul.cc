@@ -1,0 +1,97 @@
+// Matrix products and table look-ups.
+#include <algorithm>
+
+#include "ops/kernels.h"
+#include "ops/ops.h"
+#include "ops/split.h"
+
+namespace dovetail::ops {
+namespace {
+
+double weight_bytes(const Matrix& w) {
+  switch (w.type) {
+    case Matrix::Type::kF32:
+      return 4.0 * static_cast<double>(w.cols);
+    case Matrix::Type::kF16:
+    case Matrix::Type::kBF16:
+      return 2.0 * static_cast<double>(w.cols);
+    case Matrix::Type::kQ4:
+      return 0.5625 * static_cast<double>(w.cols);
+  }
+  return 0;
+}
+
+constexpr int64_t kRowGrain = 32;
+
+double row_cost(const Matrix& w, int64_t m) {
+  const double read = weight_bytes(w) / 8;
+  const double multiply = static_cast<double>(m * w.cols) / (w.type == Matrix::Type::kQ4 ? 150 : 30);
+  return std::max(read, multiply);
+}
+
+}  // namespace
+
+void matmul(Context& context, const float* x, int64_t m, const Matrix& w, float* y) {
+  const Product product{&w, y};
+  matmul(context, x, m, std::span(&product, 1));
+}
+
+void matmul(Context& context, const float* x, int64_t m, std::span<const Product> products) {
+  if (m <= 0 || products.empty()) return;
+  const KernelTable& kernels = context.kernels();
+  const bool exact = context.precision == Precision::kExact;
+  auto rounded = [&](const Matrix& w) { return !exact && w.type == Matrix::Type::kQ4; };
+
+  const int64_t cols = products.front().w->cols;
+  bool any_rounded = false;
+  for (const Product& product : products) any_rounded |= rounded(*product.w);
+  const size_t x_stride = any_rounded ? kernels.quantized_row_bytes(cols) : 0;
+  std::byte* const x8 =
+      any_rounded ? context.shared_scratch(x_stride * static_cast<size_t>(m)).data() : nullptr;
+  if (any_rounded) {
+    split(context, m, static_cast<double>(cols) / 8, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        kernels.quantize_row(x + i * cols, cols, x8 + static_cast<size_t>(i) * x_stride);
+      }
+    });
+  }
+
+  // All products together are one list of row blocks: one wake-up for all of them.
+  int64_t blocks = 0;
+  double cost = 0;
+  for (const Product& product : products) {
+    blocks += (product.w->rows + kRowGrain - 1) / kRowGrain;
+    cost += row_cost(*product.w, m) * static_cast<double>(product.w->rows);
+  }
+  split(context, blocks, cost / static_cast<double>(blocks), 1, [&](int64_t begin, int64_t end, int worker) {
+    int64_t first = 0;  // of this product
+    for (const Product& product : products) {
+      const Matrix& w = *product.w;
+      const int64_t count = (w.rows + kRowGrain - 1) / kRowGrain;
+      const int64_t row_begin = std::max<int64_t>(0, begin - first) * kRowGrain;
+      const int64_t row_end = std::min(w.rows, (end - first) * kRowGrain);
+      first += count;
+      if (row_begin >= row_end) continue;
+      if (rounded(w)) {
+        void* scratch = context.scratch(worker, kernels.matmul_int8_scratch(m, cols)).data();
+        kernels.matmul_int8(x8, m, w, row_begin, row_end, product.y, w.rows, scratch);
+      } else {
+        void* scratch = context.scratch(worker, kernels.matmul_f32_scratch(m, cols)).data();
+        kernels.matmul_f32(x, m, w, row_begin, row_end, product.y, w.rows, scratch);
+      }
+    }
+  });
+}
+
+void embed_rows(Context& context, const Matrix& table, std::span<const int32_t> ids, float scale,
+                float* out) {
+  const KernelTable& kernels = context.kernels();
+  split(context, static_cast<int64_t>(ids.size()), static_cast<double>(table.cols) / 4, 1,
+        [&](int64_t begin, int64_t end, int) {
+          for (int64_t i = begin; i < end; ++i) {
+            kernels.dequantize_row(table, ids[static_cast<size_t>(i)], scale, out + i * table.cols);
+          }
+        });
+}
+
+}  // namespace dovetail::ops

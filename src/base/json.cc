@@ -1,5 +1,7 @@
 #include "base/json.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -10,6 +12,28 @@
 namespace dovetail {
 namespace {
 
+// Whether the exact value of a JSON number is an integer: no digit but 0 stays behind the decimal point.
+bool is_integer_literal(std::string_view literal) {
+  const size_t exponent_at = std::min(literal.find_first_of("eE"), literal.size());
+  std::string_view digits = literal.substr(0, exponent_at);
+  const size_t point = std::min(digits.find('.'), digits.size());
+  const auto decimals = static_cast<int64_t>(digits.size() - std::min(point + 1, digits.size()));
+  // The place of the last digit that is not 0, counted from the decimal point: 1.20 -> -1, 1200 -> 2.
+  const size_t last = digits.find_last_of("123456789");
+  if (last == std::string_view::npos) return true;
+  int64_t place = -decimals;
+  for (size_t i = digits.size() - 1; i > last; --i) place += digits[i] != '.';
+  if (exponent_at == literal.size()) return place >= 0;
+  std::string_view exponent = literal.substr(exponent_at + 1);
+  const bool negative = exponent.starts_with('-');
+  if (negative || exponent.starts_with('+')) exponent.remove_prefix(1);
+  int64_t shift = 0;
+  // Far more than any double and any literal in memory; the rest of the digits can't change the answer.
+  constexpr int64_t kEnough = int64_t{1} << 50;
+  for (const char c : exponent) shift = std::min(shift * 10 + (c - '0'), kEnough);
+  return place + (negative ? -shift : shift) >= 0;
+}
+
 // Builds the value and refuses what nlohmann's own parser lets through.
 class StrictReader : public nlohmann::json_sax<Json> {
  public:
@@ -19,7 +43,12 @@ class StrictReader : public nlohmann::json_sax<Json> {
   bool boolean(bool value) override { return put(value); }
   bool number_integer(number_integer_t value) override { return put(value); }
   bool number_unsigned(number_unsigned_t value) override { return put(value); }
-  bool number_float(number_float_t value, const string_t&) override { return put(value); }
+  bool number_float(number_float_t value, const string_t& literal) override {
+    if (std::trunc(value) == value && !is_integer_literal(literal)) {
+      fail("the number " + printable(literal, 40) + " can't be represented: its fraction would be lost");
+    }
+    return put(value);
+  }
   bool string(string_t& value) override { return put(std::move(value)); }
   bool binary(binary_t&) override { return false; }
 
@@ -43,7 +72,8 @@ class StrictReader : public nlohmann::json_sax<Json> {
 
  private:
   [[noreturn]] void fail(std::string message) const {
-    throw Error(ErrorCode::kMalformed, Problem{.message = std::move(message), .source = std::string(source_)});
+    throw Error(ErrorCode::kMalformed,
+                Problem{.message = std::move(message), .source = std::string(source_)});
   }
   Json* add(Json value) {
     if (stack_.empty()) {
@@ -94,7 +124,8 @@ Json parse_json(std::string_view text, std::string_view source, int max_depth) {
   StrictReader reader(source, max_depth);
   // nlohmann skips a byte order mark; JSON text exchanged between systems must not have one (RFC 8259, 8.1).
   if (text.starts_with("\xef\xbb\xbf")) {
-    throw Error(ErrorCode::kMalformed, Problem{.message = "starts with a byte order mark", .source = std::string(source)});
+    throw Error(ErrorCode::kMalformed,
+                Problem{.message = "starts with a byte order mark", .source = std::string(source)});
   }
   Json::sax_parse(text.begin(), text.end(), &reader);
   return reader.take();

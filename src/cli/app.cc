@@ -22,8 +22,8 @@ void print_line(std::string_view label, std::string_view text) {
   const bool colour = isatty(STDERR_FILENO) != 0;
   // Names in a message may come from a file: control bytes never reach the terminal.
   const std::string safe = printable(text, std::numeric_limits<size_t>::max());
-  std::fprintf(stderr, "%s%.*s%s %s\n", colour ? "\x1b[31m" : "", static_cast<int>(label.size()), label.data(),
-               colour ? "\x1b[0m" : "", safe.c_str());
+  std::fprintf(stderr, "%s%.*s%s %s\n", colour ? "\x1b[31m" : "", static_cast<int>(label.size()),
+               label.data(), colour ? "\x1b[0m" : "", safe.c_str());
 }
 
 void print_error(const Error& error) {
@@ -42,6 +42,7 @@ int run_app(int argc, const char* const* argv) {
   app.set_version_flag("--version", "dovetail " DOVETAIL_VERSION);
   app.require_subcommand(1);
   int exit_code = 0;
+  add_contract_command(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -3,8 +3,8 @@
 
 namespace dovetail::cli {
 
-// Runs one command line; argv[0] is the program's name. Returns the exit code: 0 success, 1 the command failed,
-// 2 the command line is wrong. Errors are printed on stderr; nothing is thrown.
+// Runs one command line; argv[0] is the program's name. Returns the exit code: 0 success, 1 the command
+// failed, 2 the command line is wrong. Errors are printed on stderr; nothing is thrown.
 int run(int argc, const char* const* argv) noexcept;
 
 }  // namespace dovetail::cli

@@ -1,10 +1,13 @@
-// The list of commands. Each one lives in a file of its own, adds its subcommand with options and a callback to
-// the app, and does its work in the callback. The callback throws dovetail::Error when it fails (printed by the
-// app, exit code 1; kUsage gives 2) and sets exit_code only when another code than 0 is its regular result.
+// The list of commands. Each one lives in a file of its own, adds its subcommand with options and a callback
+// to the app, and does its work in the callback. The callback throws dovetail::Error when it fails (printed
+// by the app, exit code 1; kUsage gives 2) and sets exit_code only when another code than 0 is its regular
+// result.
 #pragma once
 
 #include <CLI/App.hpp>
 
 namespace dovetail::cli {
+
+void add_contract_command(CLI::App& app, int& exit_code);
 
 }  // namespace dovetail::cli

@@ -1,0 +1,64 @@
+/* C interface of third_party/rust: crates that read data from outside, behind functions that never unwind.
+ *
+ * Every function that can fail returns true on success. On false `error` holds a UTF-8 message; everything
+ * written to an out parameter is owned by Rust and goes back with the matching dovetail_rust_free_* call.
+ * Input pointers may be null when their size is 0. All functions may be called from any thread. */
+#ifndef DOVETAIL_RUST_H
+#define DOVETAIL_RUST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* UTF-8 text without a terminating zero. */
+typedef struct {
+  char* data;
+  size_t size;
+} DovetailRustText;
+
+typedef struct {
+  int32_t* data;
+  size_t size;
+} DovetailRustIds;
+
+void dovetail_rust_free_text(DovetailRustText text);
+void dovetail_rust_free_ids(DovetailRustIds ids);
+
+/* ---- tokenizers ---- */
+
+typedef struct DovetailTokenizer DovetailTokenizer;
+
+/* `json` is the content of a tokenizer.json. Its truncation and padding settings are not applied. */
+bool dovetail_tokenizer_new(const uint8_t* json, size_t size, DovetailTokenizer** tokenizer,
+                            DovetailRustText* error);
+void dovetail_tokenizer_free(DovetailTokenizer* tokenizer);
+
+/* `text` must be valid UTF-8. */
+bool dovetail_tokenizer_encode(const DovetailTokenizer* tokenizer, const char* text, size_t size,
+                               bool add_special_tokens, DovetailRustIds* ids, DovetailRustText* error);
+/* Ids without a token contribute nothing. */
+bool dovetail_tokenizer_decode(const DovetailTokenizer* tokenizer, const int32_t* ids, size_t count,
+                               bool skip_special_tokens, DovetailRustText* text, DovetailRustText* error);
+
+/* Number of tokens, added tokens included. */
+size_t dovetail_tokenizer_vocab_size(const DovetailTokenizer* tokenizer);
+/* -1 when there is no such token. */
+int32_t dovetail_tokenizer_token_to_id(const DovetailTokenizer* tokenizer, const char* token, size_t size);
+/* False (and nothing written) when there is no such id. */
+bool dovetail_tokenizer_id_to_token(const DovetailTokenizer* tokenizer, int32_t id, DovetailRustText* token);
+/* Ids of the added tokens marked special, ascending. */
+bool dovetail_tokenizer_special_ids(const DovetailTokenizer* tokenizer, DovetailRustIds* ids,
+                                    DovetailRustText* error);
+/* {"normalizer": …, "pre_tokenizer": …, "decoder": …} as JSON, each null when absent. */
+bool dovetail_tokenizer_parts(const DovetailTokenizer* tokenizer, DovetailRustText* json,
+                              DovetailRustText* error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

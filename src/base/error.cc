@@ -4,6 +4,27 @@
 #include <utility>
 
 namespace dovetail {
+namespace {
+
+// Bytes of the UTF-8 character that `text` starts with; 0 when it is none or a control character.
+size_t character_bytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return lead >= 0x20 && lead != 0x7f ? 1 : 0;
+  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  const unsigned char next = byte(1);
+  const bool overlong = (lead == 0xe0 && next < 0xa0) || (lead == 0xf0 && next < 0x90);
+  const bool surrogate = lead == 0xed && next >= 0xa0;
+  const bool beyond_unicode = lead == 0xf4 && next >= 0x90;
+  const bool c1_control = lead == 0xc2 && next < 0xa0;
+  return overlong || surrogate || beyond_unicode || c1_control ? 0 : length;
+}
+
+}  // namespace
 
 std::string_view error_code_name(ErrorCode code) {
   switch (code) {
@@ -55,14 +76,19 @@ Error::Error(ErrorCode code, std::vector<Problem> problems) : code_(code), probl
 std::string printable(std::string_view text, size_t limit) {
   static constexpr char kHex[] = "0123456789abcdef";
   std::string out;
-  for (unsigned char c : text.substr(0, limit)) {
-    if (c < 0x20 || c == 0x7f) {
-      out += {'\\', 'x', kHex[c >> 4], kHex[c & 15]};
+  size_t i = 0;
+  while (i < text.size() && i < limit) {
+    const size_t length = character_bytes(text.substr(i));
+    if (length > 0 && i + length > limit) break;
+    if (length > 0) {
+      out += text.substr(i, length);
     } else {
-      out += static_cast<char>(c);
+      const auto c = static_cast<unsigned char>(text[i]);
+      out += {'\\', 'x', kHex[c >> 4], kHex[c & 15]};
     }
+    i += std::max<size_t>(length, 1);
   }
-  if (text.size() > limit) out += "…";
+  if (i < text.size()) out += "…";
   return out;
 }
 

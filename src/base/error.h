@@ -55,7 +55,8 @@ class Error : public std::exception {
   std::string text_;
 };
 
-// Text from outside made safe for a terminal: control bytes as \xNN, cut after `limit` bytes.
+// Text from outside made safe for a terminal: control characters and bytes that are not UTF-8 as \xNN, cut after
+// at most `limit` bytes at the end of a character.
 std::string printable(std::string_view text, size_t limit = 200);
 
 }  // namespace dovetail

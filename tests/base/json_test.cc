@@ -21,6 +21,18 @@ TEST(Json, RefusesWhatALaxReaderTakes) {
   }
 }
 
+TEST(Json, RefusesNumbersWhoseFractionADoubleLoses) {
+  for (const char* text : {"16000.0000000000001", "9007199254740993.5", "1e-400", "15e-20000000000000000000",
+                           "0.99999999999999999999", "100000000000000000000001e-1"}) {
+    EXPECT_THROW(parse_json(text, "t"), Error) << text;
+  }
+  for (const char* text : {"1.0", "1e0", "1200e-2", "12.50e1", "-0.0", "0e-999999999999", "1.5", "1e300", "0.1", "10.00",
+                           "0.00000001e8"}) {
+    EXPECT_NO_THROW(parse_json(text, "t")) << text;
+  }
+  EXPECT_EQ(parse_json("1200e-2", "t").get<double>(), 12.0);
+}
+
 TEST(Json, NamesTheDocumentAndThePlace) {
   try {
     parse_json("{\"a\": tru}", "x.json");

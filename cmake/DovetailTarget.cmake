@@ -18,6 +18,9 @@ function(dovetail_options target)
     target_compile_options(${target} PUBLIC -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
     target_link_options(${target} PUBLIC -fsanitize=address,undefined)
   endif()
+  if(DOVETAIL_FUZZ)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
 endfunction()
 
 # dovetail_test(<name> SOURCES … [DEPENDS …]): one GoogleTest program, one ctest entry per program.

@@ -63,8 +63,15 @@ class StrictReader : public nlohmann::json_sax<Json> {
   }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) override {
     std::string message = error.what();
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: …": keep from "line" on.
-    if (const size_t at = message.find("line "); at != std::string::npos) message = message.substr(at);
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: …": keep from "line" on, or drop the
+    // tag.
+    const size_t line = message.find("line ");
+    const size_t tag = message.find("] ");
+    if (line != std::string::npos) {
+      message = message.substr(line);
+    } else if (tag != std::string::npos) {
+      message = message.substr(tag + 2);
+    }
     fail("not valid JSON at byte " + std::to_string(position) + ": " + printable(message, 300));
   }
 

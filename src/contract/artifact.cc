@@ -57,8 +57,9 @@ Resources read_resources(const Json& value, const std::string& path, ProblemList
       }
     }
   }
-  resources.max_storage_buffer_binding_size = fields.integer("max_storage_buffer_binding_size", 0);
-  resources.estimated_device_memory_bytes = fields.integer("estimated_device_memory_bytes", 0);
+  resources.max_storage_buffer_binding_size =
+      fields.integer("max_storage_buffer_binding_size", 0).value_or(0);
+  resources.estimated_device_memory_bytes = fields.integer("estimated_device_memory_bytes", 0).value_or(0);
   fields.refuse_unknown();
   return resources;
 }

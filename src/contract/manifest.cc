@@ -11,20 +11,19 @@ constexpr std::string_view kAudioKind = "audio_decode";
 constexpr std::string_view kImageKind = "image_decode";
 
 AudioDecode read_audio(ObjectReader& fields, ProblemList& problems) {
-  AudioDecode audio;
   fields.choice("format", {"pcm_f32"});
-  audio.sample_rate_hz = fields.integer("sample_rate_hz", 1);
+  const auto rate = fields.integer("sample_rate_hz", 1);
   fields.constant("channels", 1);
-  audio.min_samples = fields.integer("min_samples", 1, 1);
-  audio.max_samples = fields.integer("max_samples", 1);
+  const auto min = fields.integer("min_samples", 1, 1);
+  const auto max = fields.integer("max_samples", 1);
   fields.refuse_unknown();
-  if (audio.min_samples > audio.max_samples) {
+  if (min && max && *min > *max) {
     problems.add({.message = "below min_samples",
                   .field = fields.path("max_samples"),
-                  .expected = "at least " + std::to_string(audio.min_samples),
-                  .actual = std::to_string(audio.max_samples)});
+                  .expected = "at least " + std::to_string(*min),
+                  .actual = std::to_string(*max)});
   }
-  return audio;
+  return {.sample_rate_hz = rate.value_or(0), .min_samples = min.value_or(1), .max_samples = max.value_or(0)};
 }
 
 ImageDecode read_image(ObjectReader& fields, ProblemList& problems) {
@@ -35,11 +34,11 @@ ImageDecode read_image(ObjectReader& fields, ProblemList& problems) {
     ObjectReader size(*resize, fields.path("resize"), problems);
     const std::string mode = size.choice("mode", {"stretch", "center_crop"});
     image.resize.mode = mode == "center_crop" ? ResizeMode::kCenterCrop : ResizeMode::kStretch;
-    image.resize.height = size.integer("height", 1);
-    image.resize.width = size.integer("width", 1);
+    image.resize.height = size.integer("height", 1).value_or(0);
+    image.resize.width = size.integer("width", 1).value_or(0);
     size.refuse_unknown();
   }
-  image.num_embeddings = fields.integer("num_embeddings", 1);
+  image.num_embeddings = fields.integer("num_embeddings", 1).value_or(0);
   fields.refuse_unknown();
   return image;
 }
@@ -54,6 +53,13 @@ Processor read_processor(const Json& value, const std::string& path, ProblemList
                     .hint = "the package needs a newer frontend, or the name is misspelt"});
     }
     return value.get<std::string>();
+  }
+  if (!value.is_object()) {
+    problems.add({.message = "wrong value",
+                  .field = path,
+                  .expected = "the name of a processor or an object",
+                  .actual = describe(value)});
+    return std::string();
   }
   ObjectReader fields(value, path, problems);
   const std::string kind = fields.choice("kind", {kAudioKind, kImageKind});
@@ -86,7 +92,7 @@ Prompt read_prompt(const Json& value, const std::string& path, ProblemList& prob
   Prompt prompt;
   ObjectReader fields(value, path, problems);
   prompt.prefix_token_ids = read_token_ids(fields, "prefix_token_ids", problems);
-  prompt.placeholder_token_id = fields.integer("placeholder_token_id", 0);
+  prompt.placeholder_token_id = fields.integer("placeholder_token_id", 0).value_or(0);
   prompt.suffix_token_ids = read_token_ids(fields, "suffix_token_ids", problems);
   fields.refuse_unknown();
   return prompt;

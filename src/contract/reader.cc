@@ -182,10 +182,11 @@ std::string ObjectReader::choice(std::string_view name, const std::vector<std::s
   return "";
 }
 
-int64_t ObjectReader::integer(std::string_view name, int64_t min, std::optional<int64_t> fallback) {
+std::optional<int64_t> ObjectReader::integer(std::string_view name, int64_t min,
+                                             std::optional<int64_t> fallback) {
   const Json* const value = fallback ? optional(name) : required(name);
-  if (!value) return fallback.value_or(min);
-  return read_integer(*value, path(name), min, problems_).value_or(min);
+  if (!value) return fallback;
+  return read_integer(*value, path(name), min, problems_);
 }
 
 void ObjectReader::constant(std::string_view name, int64_t value) {

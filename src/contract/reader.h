@@ -68,7 +68,9 @@ class ObjectReader {
   std::string id(std::string_view name);
   // The value must be one of `accepted`.
   std::string choice(std::string_view name, const std::vector<std::string_view>& accepted);
-  int64_t integer(std::string_view name, int64_t min, std::optional<int64_t> fallback = std::nullopt);
+  // nullopt after a report. An absent member with a fallback is no problem.
+  std::optional<int64_t> integer(std::string_view name, int64_t min,
+                                 std::optional<int64_t> fallback = std::nullopt);
   // The number must be exactly `value`.
   void constant(std::string_view name, int64_t value);
   // Calls read(key, value, path) for each member of an object with non-empty names.

@@ -25,8 +25,14 @@ typedef struct {
   size_t size;
 } DovetailRustIds;
 
+typedef struct {
+  float* data;
+  size_t size;
+} DovetailRustSamples;
+
 void dovetail_rust_free_text(DovetailRustText text);
 void dovetail_rust_free_ids(DovetailRustIds ids);
+void dovetail_rust_free_samples(DovetailRustSamples samples);
 
 /* ---- tokenizers ---- */
 
@@ -56,6 +62,25 @@ bool dovetail_tokenizer_special_ids(const DovetailTokenizer* tokenizer, Dovetail
 /* {"normalizer": …, "pre_tokenizer": …, "decoder": …} as JSON, each null when absent. */
 bool dovetail_tokenizer_parts(const DovetailTokenizer* tokenizer, DovetailRustText* json,
                               DovetailRustText* error);
+
+/* ---- compressed audio ---- */
+
+enum { DOVETAIL_AUDIO_FLAC = 0, DOVETAIL_AUDIO_MP3 = 1, DOVETAIL_AUDIO_OGG = 2 };
+
+typedef struct {
+  DovetailRustSamples samples; /* mono (channels averaged), sample_rate a second; empty when over_limit */
+  uint32_t sample_rate;
+  uint32_t channels; /* of the source */
+  uint64_t frames;   /* of the source; when over_limit the declared number, or as many as were decoded */
+  bool over_limit;
+  DovetailRustText codec; /* "FLAC", "MP3" or "Vorbis" */
+  DovetailRustText notes; /* things the user should know, one a line */
+} DovetailAudio;
+
+/* Decoding stops once the recording would have more than limit_samples samples at limit_sample_rate.
+ * Damage that the format can show (checksums, declared length) is an error. */
+bool dovetail_audio_decode(const uint8_t* bytes, size_t size, uint32_t container, uint32_t limit_sample_rate,
+                           uint64_t limit_samples, DovetailAudio* audio, DovetailRustText* error);
 
 #ifdef __cplusplus
 }

@@ -15,6 +15,12 @@ pub struct Ids {
     size: usize,
 }
 
+#[repr(C)]
+pub struct Samples {
+    data: *mut f32,
+    size: usize,
+}
+
 fn leak<T>(values: Vec<T>) -> (*mut T, usize) {
     let values = values.into_boxed_slice();
     let size = values.len();
@@ -40,6 +46,13 @@ impl From<Vec<i32>> for Ids {
     fn from(ids: Vec<i32>) -> Self {
         let (data, size) = leak(ids);
         Ids { data, size }
+    }
+}
+
+impl From<Vec<f32>> for Samples {
+    fn from(samples: Vec<f32>) -> Self {
+        let (data, size) = leak(samples);
+        Samples { data, size }
     }
 }
 
@@ -97,4 +110,9 @@ unsafe extern "C" fn dovetail_rust_free_text(text: Text) {
 #[no_mangle]
 unsafe extern "C" fn dovetail_rust_free_ids(ids: Ids) {
     unsafe { unleak(ids.data, ids.size) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn dovetail_rust_free_samples(samples: Samples) {
+    unsafe { unleak(samples.data, samples.size) }
 }

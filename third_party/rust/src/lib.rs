@@ -3,5 +3,6 @@
 //! The functions here only convert pointers and catch panics. Everything else is in modules without `unsafe`.
 //! The interface is described in `include/dovetail_rust.h`.
 
+mod audio;
 mod boundary;
 mod tokenizer;

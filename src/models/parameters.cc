@@ -65,10 +65,12 @@ void ParameterTree::matrix(ops::Matrix& out, const std::string& base, int64_t ro
   add(&out, {.name = base + ".weight", .shape = {rows, cols}, .quantized = quantization_->group4, .source = std::move(source)}, dtype);
 }
 
-void ParameterTree::plain_matrix(ops::Matrix& out, const std::string& name, int64_t rows, int64_t cols, Source source) {
+void ParameterTree::plain_matrix(ops::Matrix& out, const std::string& name, std::vector<int64_t> shape, Source source) {
   const DType dtype = quantization_->model_dtype;
-  out = {.type = matrix_type(dtype), .rows = rows, .cols = cols};
-  add(&out, {.name = name, .shape = {rows, cols}, .source = std::move(source)}, dtype);
+  int64_t cols = 1;
+  for (size_t i = 1; i < shape.size(); ++i) cols *= shape[i];
+  out = {.type = matrix_type(dtype), .rows = shape[0], .cols = cols};
+  add(&out, {.name = name, .shape = std::move(shape), .source = std::move(source)}, dtype);
 }
 
 void ParameterTree::values(std::vector<float>& out, const std::string& name, std::vector<int64_t> shape, Source source) {

@@ -63,8 +63,8 @@ class ParameterTree {
   // A linear layer's or an embedding's weight [rows, cols], quantized where the quantization says so. `base` has
   // no ".weight".
   void matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols, Source source);
-  // A matrix that stays in the model dtype (or `dtype`) under every quantization.
-  void plain_matrix(ops::Matrix& out, const std::string& name, int64_t rows, int64_t cols, Source source);
+  // A matrix that stays in the model dtype under every quantization. Rows are shape[0], columns all the rest.
+  void plain_matrix(ops::Matrix& out, const std::string& name, std::vector<int64_t> shape, Source source);
   // Anything small that the computation wants in float32: norms, biases, scalars (shape {}), filters. Stored in the
   // model dtype, or in `dtype` when given.
   void values(std::vector<float>& out, const std::string& name, std::vector<int64_t> shape, Source source);

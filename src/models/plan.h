@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,12 +33,13 @@ struct ModelPlan {
   int64_t prefill_chunk_size = 0;
   std::vector<Weight> weights;        // model order
   std::vector<Parameter> parameters;  // model order, the order of _metadata.params
+  int64_t decode_bytes = 0;           // of parameters that one decode step reads
   std::vector<SkippedPart> skipped;
   // The canonical name of a checkpoint's tensor ("model.language_model.norm.weight" and
   // "language_model.model.norm.weight" are both "language_model.norm.weight").
   std::function<std::string(const std::string&)> canonical_name;
   contract::Tasks tasks;
-  std::map<std::string, contract::Program> programs;  // of the CPU library; a WebGPU library adds adapter_dtypes
+  contract::Named<contract::Program> programs;
   Json conv_template;            // MLC's conversation template, complete
   Json kv_cache;                 // _metadata.kv_cache
   // C++ for the compiled library: the header to include and the expression of the configuration constant.
@@ -48,6 +48,7 @@ struct ModelPlan {
   std::string config_type;       // "dovetail::models::Gemma4Config"
   std::string config_literal;    // "{.text = {.hidden_size = 1536, …}}"
 
+  std::vector<contract::ParameterRecord> records() const;
   contract::PackageManifest manifest() const;
   contract::CompiledProgram artifact(Target target) const;
 };

@@ -1,0 +1,70 @@
+#include "models/plan.h"
+
+#include <array>
+
+#include "contract/canonical.h"
+#include "models/config_reader.h"
+#include "models/gemma4_plan.h"
+
+namespace dovetail::models {
+namespace {
+
+struct Architecture {
+  const char* name;  // in config.json's "architectures"
+  ModelPlan (*plan)(const Json&, const Quantization&, const std::string&);
+};
+
+constexpr std::array kArchitectures{
+    Architecture{"Gemma4ForConditionalGeneration", plan_gemma4},
+};
+
+}  // namespace
+
+std::vector<contract::ParameterRecord> ModelPlan::records() const {
+  std::vector<contract::ParameterRecord> out;
+  for (const Parameter& parameter : parameters) {
+    out.push_back({parameter.name, {parameter.shape.begin(), parameter.shape.end()}, std::string(dtype_name(parameter.dtype))});
+  }
+  return out;
+}
+
+contract::PackageManifest ModelPlan::manifest() const {
+  contract::PackageManifest out;
+  out.interface_id = contract::interface_id(tasks);
+  out.parameter_schema_id = contract::parameter_schema_id(records());
+  out.tasks = tasks;
+  return out;
+}
+
+contract::CompiledProgram ModelPlan::artifact(Target target) const {
+  contract::CompiledProgram out;
+  out.interface_id = contract::interface_id(tasks);
+  out.parameter_schema_id = contract::parameter_schema_id(records());
+  out.programs = programs;
+  std::vector<std::string> features;
+  if (target == Target::kWebGpu && quantization->model_dtype == DType::kFloat16) features.push_back("shader-f16");
+  out.resources = contract::compute_resources(records(), {{"vocab_size", vocab_size}}, std::move(features));
+  return out;
+}
+
+ModelPlan plan_model(const Json& config, const Quantization& quantization, const std::string& source) {
+  if (!config.is_object()) throw Error(ErrorCode::kMalformed, Problem{.message = "not an object", .source = source});
+  std::vector<Problem> problems;
+  const std::vector<std::string> names = ConfigReader(config, source, "", problems).texts("architectures");
+  if (!problems.empty()) throw Error(ErrorCode::kMalformed, std::move(problems));
+  std::string known;
+  for (const Architecture& architecture : kArchitectures) {
+    for (const std::string& name : names) {
+      if (name == architecture.name) return architecture.plan(config, quantization, source);
+    }
+    known += (known.empty() ? "" : ", ") + std::string(architecture.name);
+  }
+  std::string actual;
+  for (const std::string& name : names) actual += (actual.empty() ? "" : ", ") + printable(name, 80);
+  throw Error(ErrorCode::kUnsupported, Problem{.message = names.empty() ? "names no architecture" : "unknown architecture " + actual,
+                                               .source = source,
+                                               .field = "architectures",
+                                               .hint = "known architectures: " + known});
+}
+
+}  // namespace dovetail::models

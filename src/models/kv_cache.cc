@@ -55,7 +55,9 @@ KvCache::KvCache(std::span<const KvLayer> layers, const KvCacheSize& size, DType
   check("max_sequences", size.max_sequences, 1 << 16);
   check("max_total_length", size.max_total_length, int64_t{1} << 30);
   check("prefill_chunk", size.prefill_chunk, int64_t{1} << 24);
-  check("page_size", size.page_size, 1 << 12);
+  if (size.page_size != ops::KvPages::page_size) {
+    usage("page_size is not supported", std::to_string(ops::KvPages::page_size), std::to_string(size.page_size));
+  }
   size_.prefill_chunk = std::min(size.prefill_chunk, size.max_total_length);
 
   for (const KvLayer& layer : layers_) {
@@ -277,7 +279,6 @@ ops::KvPages KvCache::pages(size_t layer, int64_t sequence) const {
           .keys = keys_[layer].get(),
           .values = values_[layer].get(),
           .pages = sequences_.at(sequence).tables[group_of_layer_[layer]].data(),
-          .page_size = static_cast<int32_t>(size_.page_size),
           .kv_heads = layers_[layer].kv_heads,
           .head_dim = layers_[layer].head_dim};
 }

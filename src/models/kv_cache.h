@@ -26,7 +26,7 @@ struct KvCacheSize {
   int64_t max_sequences;
   int64_t max_total_length;  // positions of all sequences together
   int64_t prefill_chunk;     // most positions that one forward pass appends, all sequences together
-  int64_t page_size;
+  int64_t page_size;         // ops::KvPages::page_size, the only one the kernels know
 };
 
 class KvCache {

@@ -15,26 +15,38 @@ constexpr int64_t dtype_bytes(DType type) {
   switch (type) {
     case DType::kFloat32:
     case DType::kUInt32:
-    case DType::kInt32: return 4;
+    case DType::kInt32:
+      return 4;
     case DType::kFloat16:
-    case DType::kBFloat16: return 2;
+    case DType::kBFloat16:
+      return 2;
     case DType::kUInt8:
-    case DType::kInt8: return 1;
-    case DType::kInt64: return 8;
+    case DType::kInt8:
+      return 1;
+    case DType::kInt64:
+      return 8;
   }
   return 0;
 }
 
 constexpr std::string_view dtype_name(DType type) {
   switch (type) {
-    case DType::kFloat32: return "float32";
-    case DType::kFloat16: return "float16";
-    case DType::kBFloat16: return "bfloat16";
-    case DType::kUInt32: return "uint32";
-    case DType::kInt32: return "int32";
-    case DType::kUInt8: return "uint8";
-    case DType::kInt8: return "int8";
-    case DType::kInt64: return "int64";
+    case DType::kFloat32:
+      return "float32";
+    case DType::kFloat16:
+      return "float16";
+    case DType::kBFloat16:
+      return "bfloat16";
+    case DType::kUInt32:
+      return "uint32";
+    case DType::kInt32:
+      return "int32";
+    case DType::kUInt8:
+      return "uint8";
+    case DType::kInt8:
+      return "int8";
+    case DType::kInt64:
+      return "int64";
   }
   return "";
 }

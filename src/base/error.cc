@@ -28,16 +28,26 @@ size_t character_bytes(std::string_view text) {
 
 std::string_view error_code_name(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kUsage: return "usage";
-    case ErrorCode::kNotFound: return "not_found";
-    case ErrorCode::kIo: return "io";
-    case ErrorCode::kMalformed: return "malformed";
-    case ErrorCode::kMismatch: return "mismatch";
-    case ErrorCode::kUnsupported: return "unsupported";
-    case ErrorCode::kLimit: return "limit";
-    case ErrorCode::kNumeric: return "numeric";
-    case ErrorCode::kCancelled: return "cancelled";
-    case ErrorCode::kInternal: return "internal";
+    case ErrorCode::kUsage:
+      return "usage";
+    case ErrorCode::kNotFound:
+      return "not_found";
+    case ErrorCode::kIo:
+      return "io";
+    case ErrorCode::kMalformed:
+      return "malformed";
+    case ErrorCode::kMismatch:
+      return "mismatch";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
+    case ErrorCode::kLimit:
+      return "limit";
+    case ErrorCode::kNumeric:
+      return "numeric";
+    case ErrorCode::kCancelled:
+      return "cancelled";
+    case ErrorCode::kInternal:
+      return "internal";
   }
   return "internal";
 }

@@ -26,12 +26,12 @@ std::string_view error_code_name(ErrorCode code);
 
 // One thing that is wrong. Empty members are left out of the message.
 struct Problem {
-  std::string message;   // what is wrong, without the location
-  std::string source;    // file or document, for example "tensor-cache.json"
-  std::string field;     // path inside it, for example "records[3].nbytes"
+  std::string message;  // what is wrong, without the location
+  std::string source;   // file or document, for example "tensor-cache.json"
+  std::string field;    // path inside it, for example "records[3].nbytes"
   std::string expected;
   std::string actual;
-  std::string hint;      // what the user can do about it
+  std::string hint;  // what the user can do about it
 
   // "tensor-cache.json: records[3].nbytes: size differs (expected 12, got 16)"
   std::string text() const;
@@ -55,8 +55,8 @@ class Error : public std::exception {
   std::string text_;
 };
 
-// Text from outside made safe for a terminal: control characters and bytes that are not UTF-8 as \xNN, cut after
-// at most `limit` bytes at the end of a character.
+// Text from outside made safe for a terminal: control characters and bytes that are not UTF-8 as \xNN, cut
+// after at most `limit` bytes at the end of a character.
 std::string printable(std::string_view text, size_t limit = 200);
 
 }  // namespace dovetail

@@ -20,8 +20,10 @@ namespace {
 [[noreturn]] void throw_errno(const fs::path& path, const char* action) {
   const int number = errno;
   const ErrorCode code = number == ENOENT || number == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kIo;
-  Problem problem{.message = std::string(action) + " failed: " + std::strerror(number), .source = path.string()};
-  if (number == ENOSPC) problem.hint = "free some disk space and run the command again; nothing was left half-written";
+  Problem problem{.message = std::string(action) + " failed: " + std::strerror(number),
+                  .source = path.string()};
+  if (number == ENOSPC)
+    problem.hint = "free some disk space and run the command again; nothing was left half-written";
   throw Error(code, std::move(problem));
 }
 

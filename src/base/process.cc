@@ -33,7 +33,8 @@ ProcessResult run_process(const std::vector<std::string>& argv) {
   if (failed != 0) {
     ::close(pipe_ends[0]);
     throw Error(failed == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
-                Problem{.message = std::string("starting the program failed: ") + std::strerror(failed), .source = argv[0]});
+                Problem{.message = std::string("starting the program failed: ") + std::strerror(failed),
+                        .source = argv[0]});
   }
   constexpr size_t kLimit = 1 << 20;
   ProcessResult result;
@@ -56,8 +57,9 @@ std::string shell_command(std::span<const std::string> argv) {
   std::string out;
   for (const std::string& argument : argv) {
     if (!out.empty()) out += ' ';
-    const bool plain = !argument.empty() && argument.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                                       "0123456789_-+=./:,@%") == std::string::npos;
+    const bool plain = !argument.empty() && argument.find_first_not_of(
+                                                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                "0123456789_-+=./:,@%") == std::string::npos;
     if (plain) {
       out += argument;
       continue;

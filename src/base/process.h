@@ -12,7 +12,8 @@ struct ProcessResult {
   std::string output;  // stdout and stderr together, at most 1 MiB
 };
 
-// argv[0] is looked up in PATH. Standard input is empty. Throws Error kNotFound when there is no such program.
+// argv[0] is looked up in PATH. Standard input is empty. Throws Error kNotFound when there is no such
+// program.
 ProcessResult run_process(const std::vector<std::string>& argv);
 
 // As one would type it in a shell, with quotes where needed.

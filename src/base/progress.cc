@@ -51,11 +51,16 @@ std::string format_seconds(double seconds) {
 
 bool terminal_colors(int fd) {
   const char* term = std::getenv("TERM");
-  return ::isatty(fd) == 1 && std::getenv("NO_COLOR") == nullptr && term != nullptr && std::strcmp(term, "dumb") != 0;
+  return ::isatty(fd) == 1 && std::getenv("NO_COLOR") == nullptr && term != nullptr &&
+         std::strcmp(term, "dumb") != 0;
 }
 
 Progress::Progress(std::string label, int64_t total)
-    : label_(std::move(label)), total_(total), enabled_(::isatty(STDERR_FILENO) == 1), start_(Clock::now()), last_(start_) {}
+    : label_(std::move(label)),
+      total_(total),
+      enabled_(::isatty(STDERR_FILENO) == 1),
+      start_(Clock::now()),
+      last_(start_) {}
 
 Progress::~Progress() { finish(); }
 
@@ -78,9 +83,10 @@ void Progress::finish() {
 void Progress::draw(Clock::time_point now) {
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   const double rate = elapsed > 0 ? static_cast<double>(done_) / elapsed : 0;
-  const double share = total_ > 0 ? std::min(1.0, static_cast<double>(done_) / static_cast<double>(total_)) : 0;
-  std::string tail = " " + std::to_string(static_cast<int>(share * 100)) + "%  " + format_bytes(done_) + " of " +
-                     format_bytes(total_) + "  " + format_bytes(static_cast<int64_t>(rate)) + "/s";
+  const double share =
+      total_ > 0 ? std::min(1.0, static_cast<double>(done_) / static_cast<double>(total_)) : 0;
+  std::string tail = " " + std::to_string(static_cast<int>(share * 100)) + "%  " + format_bytes(done_) +
+                     " of " + format_bytes(total_) + "  " + format_bytes(static_cast<int64_t>(rate)) + "/s";
   if (rate > 0) tail += "  " + format_seconds(static_cast<double>(total_ - done_) / rate) + " left";
   const int room = terminal_width() - static_cast<int>(label_.size() + tail.size()) - 5;
   std::string bar;

@@ -7,7 +7,8 @@
 
 namespace dovetail {
 
-// The candidate with the smallest edit distance to `name`; null when there is none within a third of its length.
+// The candidate with the smallest edit distance to `name`; null when there is none within a third of its
+// length.
 const std::string* most_similar(std::string_view name, std::span<const std::string> candidates);
 
 }  // namespace dovetail

@@ -7,8 +7,8 @@
 namespace dovetail {
 namespace {
 
-// About 20 microseconds: long enough to bridge the serial step between two matrix products, short enough not to
-// steal time from other processes on a shared machine.
+// About 20 microseconds: long enough to bridge the serial step between two matrix products, short enough not
+// to steal time from other processes on a shared machine.
 constexpr int kSpins = 600;
 
 // The worker index of this thread while it runs a body, else -1.

@@ -42,6 +42,8 @@ int run_app(int argc, const char* const* argv) {
   app.set_version_flag("--version", "dovetail " DOVETAIL_VERSION);
   app.require_subcommand(1);
   int exit_code = 0;
+  add_plan_command(app, exit_code);
+  add_compile_command(app, exit_code);
   add_contract_command(app, exit_code);
   try {
     app.parse(argc, argv);

@@ -8,6 +8,8 @@
 
 namespace dovetail::cli {
 
+void add_compile_command(CLI::App& app, int& exit_code);
 void add_contract_command(CLI::App& app, int& exit_code);
+void add_plan_command(CLI::App& app, int& exit_code);
 
 }  // namespace dovetail::cli

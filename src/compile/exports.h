@@ -1,6 +1,6 @@
-// What a compiled library exports: a model's functions under the TVM FFI ABI, with MLC's names and argument order.
-// The file that `dovetail compile` writes instantiates Exports with one model and configuration. Every argument is
-// checked here; what lies below trusts its sizes. docs/library-abi.md lists the functions.
+// What a compiled library exports: a model's functions under the TVM FFI ABI, with MLC's names and argument
+// order. The file that `dovetail compile` writes instantiates Exports with one model and configuration. Every
+// argument is checked here; what lies below trusts its sizes. docs/library-abi.md lists the functions.
 #pragma once
 
 #include <tvm/ffi/tvm_ffi.h>
@@ -24,7 +24,8 @@ namespace ffi = tvm::ffi;
 // The KV cache as the frontend holds it. `owner` tells caches of other libraries in the same process apart.
 class KvCacheObject : public ffi::Object {
  public:
-  KvCacheObject(std::span<const models::KvLayer> layers, const models::KvCacheSize& size, DType dtype, const void* owner)
+  KvCacheObject(std::span<const models::KvLayer> layers, const models::KvCacheSize& size, DType dtype,
+                const void* owner)
       : cache(layers, size, dtype), owner(owner) {}
   models::KvCache cache;
   const void* owner;
@@ -49,14 +50,16 @@ struct CpuAllocator {
 };
 
 inline ffi::Tensor new_tensor(std::initializer_list<int64_t> shape) {
-  return ffi::Tensor::FromNDAlloc(CpuAllocator(), ffi::Shape(shape), DLDataType{kDLFloat, 32, 1}, DLDevice{kDLCPU, 0});
+  return ffi::Tensor::FromNDAlloc(CpuAllocator(), ffi::Shape(shape), DLDataType{kDLFloat, 32, 1},
+                                  DLDevice{kDLCPU, 0});
 }
 
 inline float* floats(const ffi::Tensor& tensor) { return static_cast<float*>(tensor.data_ptr()); }
 
 inline std::string shape_text(std::span<const int64_t> shape) {
   std::string out = "[";
-  for (size_t i = 0; i < shape.size(); ++i) out += (i ? ", " : "") + (shape[i] < 0 ? std::string("n") : std::to_string(shape[i]));
+  for (size_t i = 0; i < shape.size(); ++i)
+    out += (i ? ", " : "") + (shape[i] < 0 ? std::string("n") : std::to_string(shape[i]));
   return out + "]";
 }
 
@@ -74,11 +77,20 @@ const T* checked(const ffi::TensorView& tensor, const char* name, std::vector<in
     TVM_FFI_THROW(ValueError) << name << ": expected " << type_name << " " << shape_text(shape) << ", got "
                               << ffi::DLDataTypeToString(dtype) << " " << shape_text(actual);
   }
-  if (tensor.device().device_type != kDLCPU) TVM_FFI_THROW(ValueError) << name << ": expected a tensor on the CPU";
+  if (tensor.device().device_type != kDLCPU)
+    TVM_FFI_THROW(ValueError) << name << ": expected a tensor on the CPU";
   if (!tensor.IsContiguous()) TVM_FFI_THROW(ValueError) << name << ": expected a contiguous tensor";
   const auto* data = static_cast<const std::byte*>(tensor.data_ptr()) + tensor.byte_offset();
-  if (reinterpret_cast<uintptr_t>(data) % alignof(T) != 0) TVM_FFI_THROW(ValueError) << name << ": not aligned";
+  if (reinterpret_cast<uintptr_t>(data) % alignof(T) != 0)
+    TVM_FFI_THROW(ValueError) << name << ": not aligned";
   return reinterpret_cast<const T*>(data);
+}
+
+[[noreturn]] inline void throw_ffi_error(const Error& error) {
+  const char* kind = "RuntimeError";
+  if (error.code() == ErrorCode::kUsage || error.code() == ErrorCode::kMismatch) kind = "ValueError";
+  if (error.code() == ErrorCode::kLimit) kind = "IndexError";
+  throw ffi::Error(kind, error.what(), "");
 }
 
 // Runs `body`; errors of the layers below become TVM FFI errors.
@@ -87,14 +99,8 @@ auto guarded(Body&& body) {
   try {
     return body();
   } catch (const Error& error) {
-    switch (error.code()) {
-      case ErrorCode::kUsage:
-      case ErrorCode::kMismatch: TVM_FFI_THROW(ValueError) << error.what();
-      case ErrorCode::kLimit: TVM_FFI_THROW(IndexError) << error.what();
-      default: TVM_FFI_THROW(RuntimeError) << error.what();
-    }
+    throw_ffi_error(error);
   }
-  throw;  // not reached: every branch above throws
 }
 
 // `Model` is a model template on `Config`; Config::get() is the configuration, Config::quantization() its
@@ -113,8 +119,9 @@ class Exports {
     });
   }
 
-  static ffi::Array<ffi::Any> prefill_tokens(ffi::TensorView embeddings, ffi::TensorView ids, ffi::TensorView modality_ids,
-                                             KvCacheRef kv, ffi::Array<ffi::Tensor> params) {
+  static ffi::Array<ffi::Any> prefill_tokens(ffi::TensorView embeddings, ffi::TensorView ids,
+                                             ffi::TensorView modality_ids, KvCacheRef kv,
+                                             ffi::Array<ffi::Tensor> params) {
     return guarded([&] {
       Exports& self = instance(params);
       const std::lock_guard lock(self.mutex_);
@@ -130,13 +137,16 @@ class Exports {
           TVM_FFI_THROW(ValueError) << "modality_ids[0, " << i << "]: expected 0 or 1, got " << modality[i];
         }
       }
-      ffi::Tensor logits = new_tensor({1, static_cast<int64_t>(cache.batch().size()), self.model_.vocab_size()});
-      self.model_.prefill_tokens(self.context_, cache, rows, tokens, std::span(modality, static_cast<size_t>(total)), floats(logits));
+      ffi::Tensor logits =
+          new_tensor({1, static_cast<int64_t>(cache.batch().size()), self.model_.vocab_size()});
+      self.model_.prefill_tokens(self.context_, cache, rows, tokens,
+                                 std::span(modality, static_cast<size_t>(total)), floats(logits));
       return ffi::Array<ffi::Any>{logits, kv};
     });
   }
 
-  static ffi::Array<ffi::Any> decode_tokens(ffi::TensorView ids, KvCacheRef kv, ffi::Array<ffi::Tensor> params) {
+  static ffi::Array<ffi::Any> decode_tokens(ffi::TensorView ids, KvCacheRef kv,
+                                            ffi::Array<ffi::Tensor> params) {
     return guarded([&] {
       Exports& self = instance(params);
       const std::lock_guard lock(self.mutex_);
@@ -144,7 +154,9 @@ class Exports {
       const auto batch = static_cast<int64_t>(cache.batch().size());
       if (batch == 0) TVM_FFI_THROW(ValueError) << "kv_cache: kv_state_begin_forward was not called";
       for (const auto& span : cache.batch()) {
-        if (span.count != 1) TVM_FFI_THROW(ValueError) << "kv_cache: decode takes one token of each sequence, sequence " << span.sequence << " was begun with " << span.count;
+        if (span.count != 1)
+          TVM_FFI_THROW(ValueError) << "kv_cache: decode takes one token of each sequence, sequence "
+                                    << span.sequence << " was begun with " << span.count;
       }
       const std::span<const int32_t> tokens = self.token_ids(ids, "token_ids", {batch, 1});
       ffi::Tensor logits = new_tensor({batch, 1, self.model_.vocab_size()});
@@ -176,35 +188,53 @@ class Exports {
     });
   }
 
-  static KvCacheRef create_kv_cache(ffi::Shape max_sequences, ffi::Shape max_total_length, ffi::Shape prefill_chunk,
-                                    ffi::Shape page_size, ffi::Shape support_sliding_window) {
-    return guarded([&] {
-      const auto one = [](const ffi::Shape& shape, const char* name) {
-        if (shape.size() != 1) TVM_FFI_THROW(ValueError) << name << ": expected a shape of one element, got " << shape.size();
-        return shape[0];
-      };
-      // Windows belong to layers here, so a cache-wide window has nothing to act on.
-      if (one(support_sliding_window, "support_sliding_window") != 0) {
-        TVM_FFI_THROW(ValueError) << "support_sliding_window: expected 0, the windows of this model belong to its layers";
-      }
-      const models::KvCacheSize size{one(max_sequences, "max_batch_size"), one(max_total_length, "max_total_seq_len"),
-                                     one(prefill_chunk, "prefill_chunk_size"), one(page_size, "page_size")};
-      const DType dtype = Config::quantization().model_dtype == DType::kFloat16 ? DType::kFloat16 : DType::kFloat32;
-      return KvCacheRef(ffi::make_object<KvCacheObject>(instance().model_.kv_layers(), size, dtype, &instance()));
-    });
+  static KvCacheRef create_kv_cache(ffi::Shape max_sequences, ffi::Shape max_total_length,
+                                    ffi::Shape prefill_chunk, ffi::Shape page_size,
+                                    ffi::Shape support_sliding_window) {
+    return guarded(
+        [&] {
+          const auto one = [](const ffi::Shape& shape, const char* name) {
+            if (shape.size() != 1)
+              TVM_FFI_THROW(ValueError) << name << ": expected a shape of one element, got " << shape.size();
+            return shape[0];
+          };
+          // Windows belong to layers here, so a cache-wide window has nothing to act on.
+          if (one(support_sliding_window, "support_sliding_window") != 0) {
+            TVM_FFI_THROW(ValueError)
+                << "support_sliding_window: expected 0, the windows of this model belong to its layers";
+          }
+          const models::KvCacheSize size{
+              one(max_sequences, "max_batch_size"), one(max_total_length, "max_total_seq_len"),
+              one(prefill_chunk, "prefill_chunk_size"), one(page_size, "page_size")};
+          Exports& self = instance();
+          return KvCacheRef(ffi::make_object<KvCacheObject>(self.model_.kv_layers(), size,
+                                                            models::kv_dtype(Config::quantization()), &self));
+        });
   }
 
-  static void kv_clear(KvCacheRef kv) { with_cache(kv, [](auto& cache) { cache.clear(); }); }
-  static void kv_add(KvCacheRef kv, int64_t id) { with_cache(kv, [&](auto& cache) { cache.add_sequence(id); }); }
-  static void kv_remove(KvCacheRef kv, int64_t id) { with_cache(kv, [&](auto& cache) { cache.remove_sequence(id); }); }
+  static void kv_clear(KvCacheRef kv) {
+    with_cache(kv, [](auto& cache) { cache.clear(); });
+  }
+  static void kv_add(KvCacheRef kv, int64_t id) {
+    with_cache(kv, [&](auto& cache) { cache.add_sequence(id); });
+  }
+  static void kv_remove(KvCacheRef kv, int64_t id) {
+    with_cache(kv, [&](auto& cache) { cache.remove_sequence(id); });
+  }
   static void kv_fork(KvCacheRef kv, int64_t parent, int64_t child, int64_t position) {
     with_cache(kv, [&](auto& cache) { cache.fork_sequence(parent, child, position); });
   }
-  static void kv_popn(KvCacheRef kv, int64_t id, int64_t count) { with_cache(kv, [&](auto& cache) { cache.popn(id, count); }); }
-  static void kv_begin(KvCacheRef kv, ffi::Shape ids, ffi::Shape lengths) {
-    with_cache(kv, [&](auto& cache) { cache.begin_forward({ids.data(), ids.size()}, {lengths.data(), lengths.size()}); });
+  static void kv_popn(KvCacheRef kv, int64_t id, int64_t count) {
+    with_cache(kv, [&](auto& cache) { cache.popn(id, count); });
   }
-  static void kv_end(KvCacheRef kv) { with_cache(kv, [](auto& cache) { cache.end_forward(); }); }
+  static void kv_begin(KvCacheRef kv, ffi::Shape ids, ffi::Shape lengths) {
+    with_cache(kv, [&](auto& cache) {
+      cache.begin_forward({ids.data(), ids.size()}, {lengths.data(), lengths.size()});
+    });
+  }
+  static void kv_end(KvCacheRef kv) {
+    with_cache(kv, [](auto& cache) { cache.end_forward(); });
+  }
   static int64_t kv_available_pages(KvCacheRef kv) {
     return with_cache(kv, [](auto& cache) { return cache.available_pages(); });
   }
@@ -212,7 +242,8 @@ class Exports {
     return with_cache(kv, [](auto& cache) { return cache.total_length(); });
   }
 
-  // "int8": activations are rounded to int8 before products with quantized weights; "exact": they stay float32.
+  // "int8": activations are rounded to int8 before products with quantized weights; "exact": they stay
+  // float32.
   static void set_precision(ffi::String precision) {
     Exports& self = instance();
     const std::lock_guard lock(self.mutex_);
@@ -221,13 +252,15 @@ class Exports {
     } else if (precision == "exact") {
       self.context_.precision = ops::Precision::kExact;
     } else {
-      TVM_FFI_THROW(ValueError) << "precision: expected \"int8\" or \"exact\", got \"" << printable({precision.data(), precision.size()}) << "\"";
+      TVM_FFI_THROW(ValueError) << "precision: expected \"int8\" or \"exact\", got \""
+                                << printable({precision.data(), precision.size()}) << "\"";
     }
   }
 
   // 0: as many as the process has CPUs.
   static void set_num_threads(int64_t threads) {
-    if (threads < 0 || threads > 1024) TVM_FFI_THROW(ValueError) << "threads: expected 0 to 1024, got " << threads;
+    if (threads < 0 || threads > 1024)
+      TVM_FFI_THROW(ValueError) << "threads: expected 0 to 1024, got " << threads;
     Exports& self = instance();
     const std::lock_guard lock(self.mutex_);
     self.context_.set_threads(static_cast<int>(threads));
@@ -241,7 +274,8 @@ class Exports {
     return self;
   }
 
-  // The model bound to `params`. Binding is kept until another array comes; it holds a reference to the tensors.
+  // The model bound to `params`. Binding is kept until another array comes; it holds a reference to the
+  // tensors.
   static Exports& instance(const ffi::Array<ffi::Tensor>& params) {
     Exports& self = instance();
     const std::lock_guard lock(self.mutex_);
@@ -268,12 +302,14 @@ class Exports {
             dtype};
   }
 
-  std::span<const int32_t> token_ids(const ffi::TensorView& ids, const char* name, std::vector<int64_t> shape) const {
+  std::span<const int32_t> token_ids(const ffi::TensorView& ids, const char* name,
+                                     std::vector<int64_t> shape) const {
     const int32_t* data = checked<int32_t>(ids, name, std::move(shape));
     const int64_t count = ids.numel();
     for (int64_t i = 0; i < count; ++i) {
       if (data[i] < 0 || data[i] >= model_.vocab_size()) {
-        TVM_FFI_THROW(ValueError) << name << "[" << i << "]: expected 0 … " << model_.vocab_size() - 1 << ", got " << data[i];
+        TVM_FFI_THROW(ValueError) << name << "[" << i << "]: expected 0 … " << model_.vocab_size() - 1
+                                  << ", got " << data[i];
       }
     }
     return {data, static_cast<size_t>(count)};
@@ -281,8 +317,8 @@ class Exports {
 
   static void check_sample_count(int64_t count) {
     if (count < models::kAudioMinSamples || count > models::kAudioMaxSamples) {
-      TVM_FFI_THROW(ValueError) << "samples: expected " << models::kAudioMinSamples << " to " << models::kAudioMaxSamples
-                                << " samples, got " << count;
+      TVM_FFI_THROW(ValueError) << "samples: expected " << models::kAudioMinSamples << " to "
+                                << models::kAudioMaxSamples << " samples, got " << count;
     }
   }
 

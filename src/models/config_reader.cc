@@ -6,7 +6,9 @@
 namespace dovetail::models {
 namespace {
 
-std::string brief(const Json& value) { return printable(value.dump(-1, ' ', false, Json::error_handler_t::replace), 60); }
+std::string brief(const Json& value) {
+  return printable(value.dump(-1, ' ', false, Json::error_handler_t::replace), 60);
+}
 
 std::string range(double low, double high) {
   std::ostringstream out;
@@ -21,7 +23,8 @@ const Json* ConfigReader::find(std::string_view key) const {
   return found == object_->end() || found->is_null() ? nullptr : &*found;
 }
 
-void ConfigReader::problem(std::string_view key, std::string message, std::string expected, std::string actual) const {
+void ConfigReader::problem(std::string_view key, std::string message, std::string expected,
+                           std::string actual) const {
   problems_->push_back({.message = std::move(message),
                         .source = source_,
                         .field = path_.empty() ? std::string(key) : path_ + "." + std::string(key),
@@ -29,14 +32,16 @@ void ConfigReader::problem(std::string_view key, std::string message, std::strin
                         .actual = std::move(actual)});
 }
 
-int64_t ConfigReader::integer(std::string_view key, int64_t low, int64_t high, std::optional<int64_t> fallback) const {
+int64_t ConfigReader::integer(std::string_view key, int64_t low, int64_t high,
+                              std::optional<int64_t> fallback) const {
   const Json* value = find(key);
   if (value == nullptr) {
     if (!fallback) problem(key, "missing", "an integer");
     return fallback.value_or(low);
   }
   const std::string wanted = std::to_string(low) + " … " + std::to_string(high);
-  if (!value->is_number_integer() || (value->is_number_unsigned() && value->get<uint64_t>() > uint64_t{INT64_MAX})) {
+  if (!value->is_number_integer() ||
+      (value->is_number_unsigned() && value->get<uint64_t>() > uint64_t{INT64_MAX})) {
     problem(key, "not an integer", wanted, brief(*value));
     return fallback.value_or(low);
   }
@@ -48,7 +53,8 @@ int64_t ConfigReader::integer(std::string_view key, int64_t low, int64_t high, s
   return number;
 }
 
-double ConfigReader::number(std::string_view key, double low, double high, std::optional<double> fallback) const {
+double ConfigReader::number(std::string_view key, double low, double high,
+                            std::optional<double> fallback) const {
   const Json* value = find(key);
   if (value == nullptr) {
     if (!fallback) problem(key, "missing", "a number");
@@ -108,11 +114,13 @@ std::optional<ConfigReader> ConfigReader::object(std::string_view key, bool requ
   const Json* value = find(key);
   if (value == nullptr || !value->is_object()) {
     if (value != nullptr || required) {
-      problem(key, value == nullptr ? "missing" : "not an object", "an object", value == nullptr ? "" : brief(*value));
+      problem(key, value == nullptr ? "missing" : "not an object", "an object",
+              value == nullptr ? "" : brief(*value));
     }
     return std::nullopt;
   }
-  return ConfigReader(*value, source_, path_.empty() ? std::string(key) : path_ + "." + std::string(key), *problems_);
+  return ConfigReader(*value, source_, path_.empty() ? std::string(key) : path_ + "." + std::string(key),
+                      *problems_);
 }
 
 }  // namespace dovetail::models

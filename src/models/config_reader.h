@@ -1,4 +1,5 @@
-// Reads a model's configuration: every missing, mistyped or absurd value is collected by name, not only the first.
+// Reads a model's configuration: every missing, mistyped or absurd value is collected by name, not only the
+// first.
 #pragma once
 
 #include <optional>
@@ -19,7 +20,8 @@ class ConfigReader {
 
   // A value is absent when its key is missing or null.
   bool has(std::string_view key) const { return find(key) != nullptr; }
-  int64_t integer(std::string_view key, int64_t low, int64_t high, std::optional<int64_t> fallback = {}) const;
+  int64_t integer(std::string_view key, int64_t low, int64_t high,
+                  std::optional<int64_t> fallback = {}) const;
   double number(std::string_view key, double low, double high, std::optional<double> fallback = {}) const;
   bool boolean(std::string_view key, bool fallback) const;
   std::string text(std::string_view key, std::optional<std::string> fallback = {}) const;
@@ -27,7 +29,8 @@ class ConfigReader {
   // The object under `key`; nullopt (and a problem when `required`) when absent or not an object.
   std::optional<ConfigReader> object(std::string_view key, bool required) const;
   const Json& json() const { return *object_; }
-  void problem(std::string_view key, std::string message, std::string expected = {}, std::string actual = {}) const;
+  void problem(std::string_view key, std::string message, std::string expected = {},
+               std::string actual = {}) const;
 
  private:
   const Json* find(std::string_view key) const;

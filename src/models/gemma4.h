@@ -1,6 +1,7 @@
-// Gemma 4: a text model with per-layer embeddings, sliding-window and full-attention layers and shared keys and
-// values, and its audio adapter. One definition: the constructors declare the parameters that conversion stores, the
-// functions below compute with them. Source: transformers, modeling_gemma4. docs/models/gemma4.md explains it.
+// Gemma 4: a text model with per-layer embeddings, sliding-window and full-attention layers and shared keys
+// and values, and its audio adapter. One definition: the constructors declare the parameters that conversion
+// stores, the functions below compute with them. Source: transformers, modeling_gemma4. docs/models/gemma4.md
+// explains it.
 #pragma once
 
 #include <algorithm>
@@ -25,23 +26,25 @@ class Gemma4 {
   Gemma4(ParameterTree& tree, const ConfigSource& source) : source_(source) {
     const Gemma4TextConfig& c = config();
     const std::string root = "language_model.";
-    tree.matrix(embed_tokens_, root + "embed_tokens", c.vocab_size, c.hidden_size, from(root + "embed_tokens.weight"));
+    tree.matrix(embed_tokens_, root + "embed_tokens", c.vocab_size, c.hidden_size,
+                from(root + "embed_tokens.weight"));
     // The checkpoint packs the tables of all layers side by side.
     per_layer_tables_.resize(static_cast<size_t>(c.num_layers));
     for (int32_t i = 0; i < c.num_layers; ++i) {
-      tree.matrix(per_layer_tables_[static_cast<size_t>(i)], root + "embed_tokens_per_layer." + std::to_string(i),
-                  c.vocab_size, c.per_layer_size,
+      tree.matrix(per_layer_tables_[static_cast<size_t>(i)],
+                  root + "embed_tokens_per_layer." + std::to_string(i), c.vocab_size, c.per_layer_size,
                   Source{.tensors = {root + "embed_tokens_per_layer.weight"},
                          .column_begin = int64_t{i} * c.per_layer_size,
                          .columns = int64_t{c.num_layers} * c.per_layer_size});
     }
     const int64_t per_layer_rows = int64_t{c.num_layers} * c.per_layer_size;
-    tree.plain_matrix(per_layer_projection_, root + "per_layer_model_projection.weight", {per_layer_rows, c.hidden_size},
-                      from(root + "per_layer_model_projection.weight"));
+    tree.plain_matrix(per_layer_projection_, root + "per_layer_model_projection.weight",
+                      {per_layer_rows, c.hidden_size}, from(root + "per_layer_model_projection.weight"));
     tree.values(per_layer_norm_, root + "per_layer_projection_norm.weight", {c.per_layer_size},
                 from(root + "per_layer_projection_norm.weight"));
     layers_.reserve(static_cast<size_t>(c.num_layers));
-    for (int32_t i = 0; i < c.num_layers; ++i) layers_.emplace_back(tree, c, i, root + "layers." + std::to_string(i));
+    for (int32_t i = 0; i < c.num_layers; ++i)
+      layers_.emplace_back(tree, c, i, root + "layers." + std::to_string(i));
     tree.values(norm_, root + "norm.weight", {c.hidden_size}, from(root + "norm.weight"));
     audio_.emplace(tree, source);
 
@@ -56,7 +59,8 @@ class Gemma4 {
       kv_index_.push_back(c.layers[static_cast<size_t>(i)].kv_source == i ? stored++ : -1);
     }
     for (int32_t i = 0; i < c.num_layers; ++i) {
-      kv_index_[static_cast<size_t>(i)] = kv_index_[static_cast<size_t>(c.layers[static_cast<size_t>(i)].kv_source)];
+      kv_index_[static_cast<size_t>(i)] =
+          kv_index_[static_cast<size_t>(c.layers[static_cast<size_t>(i)].kv_source)];
     }
   }
   Gemma4(const Gemma4&) = delete;
@@ -68,7 +72,8 @@ class Gemma4 {
     std::vector<KvLayer> out;
     for (int32_t i = 0; i < config().num_layers; ++i) {
       const Gemma4Layer& layer = config().layers[static_cast<size_t>(i)];
-      if (layer.kv_source == i) out.push_back({layer.kv_heads, layer.head_dim, layer.sliding ? config().sliding_window : 0});
+      if (layer.kv_source == i)
+        out.push_back({layer.kv_heads, layer.head_dim, layer.sliding ? config().sliding_window : 0});
     }
     return out;
   }
@@ -78,10 +83,11 @@ class Gemma4 {
     ops::embed_rows(context, embed_tokens_, ids, std::sqrt(static_cast<float>(config().hidden_size)), out);
   }
 
-  // Appends the positions of kv.batch() and writes logits [sequences, vocab] of the last position of each sequence.
-  // embeddings [total, hidden]; ids and modality [total], modality 1 marks rows that an adapter made.
-  void prefill_tokens(ops::Context& context, KvCache& kv, const float* embeddings, std::span<const int32_t> ids,
-                      std::span<const int32_t> modality, float* logits) {
+  // Appends the positions of kv.batch() and writes logits [sequences, vocab] of the last position of each
+  // sequence. embeddings [total, hidden]; ids and modality [total], modality 1 marks rows that an adapter
+  // made.
+  void prefill_tokens(ops::Context& context, KvCache& kv, const float* embeddings,
+                      std::span<const int32_t> ids, std::span<const int32_t> modality, float* logits) {
     const Gemma4TextConfig& c = config();
     Rows rows = make_rows(kv);
     fill_angles(rows);
@@ -94,12 +100,14 @@ class Gemma4 {
     per_layer_inputs(context, x_, per_layer_ids, 0, c.first_shared_layer);
     for (int32_t i = 0; i < c.first_shared_layer; ++i) layer(context, kv, i, rows);
 
-    // The shared layers write no keys or values, so only the positions whose logits are wanted go through them.
+    // The shared layers write no keys or values, so only the positions whose logits are wanted go through
+    // them.
     std::vector<float> last_embeddings;
     std::vector<int32_t> last_ids;
     std::vector<float> last_x;
     for (const int64_t row : rows.last) {
-      last_embeddings.insert(last_embeddings.end(), embeddings + row * c.hidden_size, embeddings + (row + 1) * c.hidden_size);
+      last_embeddings.insert(last_embeddings.end(), embeddings + row * c.hidden_size,
+                             embeddings + (row + 1) * c.hidden_size);
       last_x.insert(last_x.end(), x_.begin() + row * c.hidden_size, x_.begin() + (row + 1) * c.hidden_size);
       last_ids.push_back(per_layer_ids[static_cast<size_t>(row)]);
     }
@@ -128,8 +136,8 @@ class Gemma4 {
  private:
   struct Layer {
     ops::Matrix q_proj, k_proj, v_proj, o_proj, gate_up_proj, down_proj, per_layer_gate, per_layer_projection;
-    std::vector<float> q_norm, k_norm, input_norm, post_attention_norm, pre_feedforward_norm, post_feedforward_norm,
-        post_per_layer_norm, scalar;
+    std::vector<float> q_norm, k_norm, input_norm, post_attention_norm, pre_feedforward_norm,
+        post_feedforward_norm, post_per_layer_norm, scalar;
 
     Layer(ParameterTree& tree, const Gemma4TextConfig& c, int32_t index, const std::string& name) {
       const Gemma4Layer& shape = c.layers[static_cast<size_t>(index)];
@@ -199,10 +207,10 @@ class Gemma4 {
     return rows;
   }
 
-  // per_layer_ [rows, (end - begin) * per_layer_size]: (norm(projection of the embeddings) + the tokens' rows in the
-  // layers' tables) / sqrt(2).
-  void per_layer_inputs(ops::Context& context, const std::vector<float>& embeddings, const std::vector<int32_t>& ids,
-                        int32_t begin, int32_t end) {
+  // per_layer_ [rows, (end - begin) * per_layer_size]: (norm(projection of the embeddings) + the tokens' rows
+  // in the layers' tables) / sqrt(2).
+  void per_layer_inputs(ops::Context& context, const std::vector<float>& embeddings,
+                        const std::vector<int32_t>& ids, int32_t begin, int32_t end) {
     const Gemma4TextConfig& c = config();
     const auto rows = static_cast<int64_t>(ids.size());
     const int64_t size = c.per_layer_size, layers = end - begin, width = layers * size;
@@ -216,11 +224,13 @@ class Gemma4 {
     part.data = static_cast<const std::byte*>(part.data) + begin * size * c.hidden_size * element;
     ops::matmul(context, embeddings.data(), rows, part, per_layer_.data());
     ops::scale(context, per_layer_.data(), 1.0f / std::sqrt(static_cast<float>(c.hidden_size)), rows * width);
-    ops::rms_norm(context, per_layer_.data(), rows * layers, size, per_layer_norm_.data(), c.rms_norm_eps, per_layer_.data());
+    ops::rms_norm(context, per_layer_.data(), rows * layers, size, per_layer_norm_.data(), c.rms_norm_eps,
+                  per_layer_.data());
     work_.resize(static_cast<size_t>(rows * size));
     const float table_scale = std::sqrt(static_cast<float>(size)), half = std::sqrt(0.5f);
     for (int64_t i = 0; i < layers; ++i) {
-      ops::embed_rows(context, per_layer_tables_[static_cast<size_t>(begin + i)], ids, table_scale, work_.data());
+      ops::embed_rows(context, per_layer_tables_[static_cast<size_t>(begin + i)], ids, table_scale,
+                      work_.data());
       for (int64_t r = 0; r < rows; ++r) {
         float* out = per_layer_.data() + r * width + i * size;
         const float* row = work_.data() + r * size;
@@ -273,7 +283,8 @@ class Gemma4 {
     if (stores) {
       k_.resize(static_cast<size_t>(m * shape.kv_heads * dim));
       v_.resize(k_.size());
-      const ops::Product products[] = {{&w.q_proj, q_.data()}, {&w.k_proj, k_.data()}, {&w.v_proj, v_.data()}};
+      const ops::Product products[] = {
+          {&w.q_proj, q_.data()}, {&w.k_proj, k_.data()}, {&w.v_proj, v_.data()}};
       ops::matmul(context, a_.data(), m, products);
     } else {
       ops::matmul(context, a_.data(), m, w.q_proj, q_.data());
@@ -290,11 +301,13 @@ class Gemma4 {
     begin_.resize(static_cast<size_t>(m));
     end_.resize(static_cast<size_t>(m));
     for (const auto& part : rows.parts) {
-      const ops::KvPages pages = kv.pages(static_cast<size_t>(kv_index_[static_cast<size_t>(index)]), part.sequence);
+      const ops::KvPages pages =
+          kv.pages(static_cast<size_t>(kv_index_[static_cast<size_t>(index)]), part.sequence);
       const auto first = static_cast<size_t>(part.first_row), count = static_cast<size_t>(part.count);
       if (stores) {
         const int64_t offset = part.first_row * shape.kv_heads * dim;
-        ops::store_kv(context, k_.data() + offset, v_.data() + offset, part.count, part.first_position, pages);
+        ops::store_kv(context, k_.data() + offset, v_.data() + offset, part.count, part.first_position,
+                      pages);
       }
       for (size_t i = first; i < first + count; ++i) {
         end_[i] = rows.positions[i] + 1;
@@ -323,8 +336,8 @@ class Gemma4 {
     }
   };
 
-  // "Proportional" rotary embedding: the first `factor` of the head rotates, with the frequencies that it would have
-  // if all of it did; the rest stays.
+  // "Proportional" rotary embedding: the first `factor` of the head rotates, with the frequencies that it
+  // would have if all of it did; the rest stays.
   static std::vector<float> rotary_frequencies(int32_t head_dim, double theta, double factor) {
     std::vector<float> out(static_cast<size_t>(head_dim / 2), 0.0f);
     const auto rotated = static_cast<int32_t>(factor * head_dim / 2);

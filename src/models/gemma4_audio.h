@@ -1,5 +1,6 @@
-// The audio adapter of Gemma 4: mono 16 kHz samples to rows in the text model's embedding space. Log-mel features, two
-// strided convolutions, conformer layers with local relative attention, projection. docs/models/gemma4.md.
+// The audio adapter of Gemma 4: mono 16 kHz samples to rows in the text model's embedding space. Log-mel
+// features, two strided convolutions, conformer layers with local relative attention, projection.
+// docs/models/gemma4.md.
 #pragma once
 
 #include <array>
@@ -58,20 +59,25 @@ class Gemma4Audio {
     const std::array<int64_t, 3> channels{1, c.conv_channels_0, c.conv_channels_1};
     for (size_t i = 0; i < 2; ++i) {
       const std::string layer = subsample + "layer" + std::to_string(i);
-      tree.plain_matrix(conv_[i], layer + ".conv.weight", {channels[i + 1], channels[i], 3, 3}, from(layer + ".conv.weight"));
+      tree.plain_matrix(conv_[i], layer + ".conv.weight", {channels[i + 1], channels[i], 3, 3},
+                        from(layer + ".conv.weight"));
       tree.values(conv_norm_[i], layer + ".norm.weight", {channels[i + 1]}, from(layer + ".norm.weight"));
     }
     tree.matrix(input_proj_, subsample + "input_proj_linear", c.hidden_size, kAudioMelBands / 4 * channels[2],
                 from(subsample + "input_proj_linear.weight"));
     layers_.reserve(static_cast<size_t>(c.num_layers));
-    for (int32_t i = 0; i < c.num_layers; ++i) layers_.emplace_back(tree, c, "audio_tower.layers." + std::to_string(i));
-    tree.matrix(output_proj_, "audio_tower.output_proj", c.output_size, c.hidden_size, from("audio_tower.output_proj.weight"));
-    tree.values(output_bias_, "audio_tower.output_proj.bias", {c.output_size}, from("audio_tower.output_proj.bias"));
-    tree.matrix(embedding_projection_, "embed_audio.embedding_projection", source_.get().text.hidden_size, c.output_size,
-                from("embed_audio.embedding_projection.weight"));
+    for (int32_t i = 0; i < c.num_layers; ++i)
+      layers_.emplace_back(tree, c, "audio_tower.layers." + std::to_string(i));
+    tree.matrix(output_proj_, "audio_tower.output_proj", c.output_size, c.hidden_size,
+                from("audio_tower.output_proj.weight"));
+    tree.values(output_bias_, "audio_tower.output_proj.bias", {c.output_size},
+                from("audio_tower.output_proj.bias"));
+    tree.matrix(embedding_projection_, "embed_audio.embedding_projection", source_.get().text.hidden_size,
+                c.output_size, from("embed_audio.embedding_projection.weight"));
   }
 
-  // Intermediate results, in the order of the computation; tests compare each with the original implementation.
+  // Intermediate results, in the order of the computation; tests compare each with the original
+  // implementation.
   struct Stages {
     std::vector<float> log_mel;            // [frames, mel bands]
     std::vector<float> after_subsample;    // [rows, hidden]
@@ -80,7 +86,8 @@ class Gemma4Audio {
   };
 
   // Rows [audio_rows(samples), text hidden size]. `samples` in [kAudioMinSamples, kAudioMaxSamples].
-  std::vector<float> operator()(ops::Context& context, std::span<const float> samples, Stages* stages = nullptr) const {
+  std::vector<float> operator()(ops::Context& context, std::span<const float> samples,
+                                Stages* stages = nullptr) const {
     const Gemma4AudioConfig& c = config();
     const int64_t frames = audio_frames(static_cast<int64_t>(samples.size()));
     std::vector<float> features = log_mel(context, samples, frames);
@@ -95,7 +102,8 @@ class Gemma4Audio {
     }
     std::vector<float> y(static_cast<size_t>(rows * c.output_size));
     ops::matmul(context, x.data(), rows, output_proj_, y.data());
-    for (int64_t r = 0; r < rows; ++r) ops::add_scaled(context, output_bias_.data(), 1.0f, y.data() + r * c.output_size, c.output_size);
+    for (int64_t r = 0; r < rows; ++r)
+      ops::add_scaled(context, output_bias_.data(), 1.0f, y.data() + r * c.output_size, c.output_size);
     if (stages) stages->after_tower = y;
     ops::rms_norm(context, y.data(), rows, c.output_size, nullptr, c.rms_norm_eps, y.data());
     std::vector<float> out(static_cast<size_t>(rows * embedding_projection_.rows));
@@ -115,20 +123,25 @@ class Gemma4Audio {
     FeedForward(ParameterTree& tree, const Gemma4AudioConfig& c, const std::string& name)
         : up(tree, name + ".ffw_layer_1", 4 * c.hidden_size, c.hidden_size, c.clipped_linears),
           down(tree, name + ".ffw_layer_2", c.hidden_size, 4 * c.hidden_size, c.clipped_linears) {
-      tree.values(pre_norm, name + ".pre_layer_norm.weight", {c.hidden_size}, from(name + ".pre_layer_norm.weight"));
-      tree.values(post_norm, name + ".post_layer_norm.weight", {c.hidden_size}, from(name + ".post_layer_norm.weight"));
+      tree.values(pre_norm, name + ".pre_layer_norm.weight", {c.hidden_size},
+                  from(name + ".pre_layer_norm.weight"));
+      tree.values(post_norm, name + ".post_layer_norm.weight", {c.hidden_size},
+                  from(name + ".post_layer_norm.weight"));
     }
 
-    void operator()(ops::Context& context, const Gemma4AudioConfig& c, std::vector<float>& x, int64_t rows, Scratch& s) const {
+    void operator()(ops::Context& context, const Gemma4AudioConfig& c, std::vector<float>& x, int64_t rows,
+                    Scratch& s) const {
       const int64_t n = rows * c.hidden_size;
       s.a = x;
       ops::clamp(context, s.a.data(), -c.gradient_clipping, c.gradient_clipping, n);
-      ops::rms_norm(context, s.a.data(), rows, c.hidden_size, pre_norm.data(), kAudioBlockNormEps, s.a.data());
+      ops::rms_norm(context, s.a.data(), rows, c.hidden_size, pre_norm.data(), kAudioBlockNormEps,
+                    s.a.data());
       up(context, s.a, rows, s.b, s.work);
       ops::silu(context, s.b.data(), static_cast<int64_t>(s.b.size()));
       down(context, s.b, rows, s.a, s.work);
       ops::clamp(context, s.a.data(), -c.gradient_clipping, c.gradient_clipping, n);
-      ops::rms_norm(context, s.a.data(), rows, c.hidden_size, post_norm.data(), kAudioBlockNormEps, s.a.data());
+      ops::rms_norm(context, s.a.data(), rows, c.hidden_size, post_norm.data(), kAudioBlockNormEps,
+                    s.a.data());
       ops::add_scaled(context, s.a.data(), c.residual_weight, x.data(), n);
     }
   };
@@ -149,14 +162,14 @@ class Gemma4Audio {
           k_proj(tree, name + ".self_attn.k_proj", c.hidden_size, c.hidden_size, c.clipped_linears),
           v_proj(tree, name + ".self_attn.v_proj", c.hidden_size, c.hidden_size, c.clipped_linears),
           post(tree, name + ".self_attn.post", c.hidden_size, c.hidden_size, c.clipped_linears),
-          conv_start(declare_attention(tree, c, name), name + ".lconv1d.linear_start", 2 * c.hidden_size, c.hidden_size,
-                     c.clipped_linears),
+          conv_start(declare_attention(tree, c, name), name + ".lconv1d.linear_start", 2 * c.hidden_size,
+                     c.hidden_size, c.clipped_linears),
           conv_end(tree, name + ".lconv1d.linear_end", c.hidden_size, c.hidden_size, c.clipped_linears) {
       const auto norm = [&](std::vector<float>& out, const std::string& part) {
         tree.values(out, name + part, {c.hidden_size}, from(name + part));
       };
-      tree.values(conv_weight, name + ".lconv1d.depthwise_conv1d.weight", {c.hidden_size, 1, c.conv_kernel_size},
-                  from(name + ".lconv1d.depthwise_conv1d.weight"));
+      tree.values(conv_weight, name + ".lconv1d.depthwise_conv1d.weight",
+                  {c.hidden_size, 1, c.conv_kernel_size}, from(name + ".lconv1d.depthwise_conv1d.weight"));
       norm(conv_pre_norm, ".lconv1d.pre_layer_norm.weight");
       norm(conv_norm, ".lconv1d.conv_norm.weight");
       norm(norm_pre_attn, ".norm_pre_attn.weight");
@@ -165,19 +178,22 @@ class Gemma4Audio {
     }
 
     // Declared between the attention's and the convolution's linear layers, as in the parameter order of MLC.
-    ParameterTree& declare_attention(ParameterTree& tree, const Gemma4AudioConfig& c, const std::string& name) {
+    ParameterTree& declare_attention(ParameterTree& tree, const Gemma4AudioConfig& c,
+                                     const std::string& name) {
       tree.matrix(relative_k_proj, name + ".self_attn.relative_k_proj", c.hidden_size, c.hidden_size,
                   from(name + ".self_attn.relative_k_proj.weight"));
       tree.values(per_dim_scale, name + ".self_attn.per_dim_scale", {c.hidden_size / c.num_heads},
                   from(name + ".self_attn.per_dim_scale"));
-      tree.values(relative_positions, name + ".self_attn.relative_positions", {c.attention_window + 1, c.hidden_size},
-                  Source{.generate = [window = c.attention_window, hidden = c.hidden_size](std::span<float> out) {
-                    fill_relative_positions(window, hidden, out);
-                  }});
+      tree.values(
+          relative_positions, name + ".self_attn.relative_positions", {c.attention_window + 1, c.hidden_size},
+          Source{.generate = [window = c.attention_window, hidden = c.hidden_size](std::span<float> out) {
+            fill_relative_positions(window, hidden, out);
+          }});
       return tree;
     }
 
-    void operator()(ops::Context& context, const Gemma4AudioConfig& c, std::vector<float>& x, int64_t rows, Scratch& s) const {
+    void operator()(ops::Context& context, const Gemma4AudioConfig& c, std::vector<float>& x, int64_t rows,
+                    Scratch& s) const {
       feed_forward1(context, c, x, rows, s);
       attention(context, c, x, rows, s);
       convolution(context, c, x, rows, s);
@@ -186,7 +202,8 @@ class Gemma4Audio {
       ops::rms_norm(context, x.data(), rows, c.hidden_size, norm_out.data(), kAudioBlockNormEps, x.data());
     }
 
-    void attention(ops::Context& context, const Gemma4AudioConfig& c, std::vector<float>& x, int64_t rows, Scratch& s) const {
+    void attention(ops::Context& context, const Gemma4AudioConfig& c, std::vector<float>& x, int64_t rows,
+                   Scratch& s) const {
       const int64_t hidden = c.hidden_size, n = rows * hidden, dim = hidden / c.num_heads;
       s.a = x;
       ops::clamp(context, s.a.data(), -c.gradient_clipping, c.gradient_clipping, n);
@@ -203,28 +220,32 @@ class Gemma4Audio {
         scales[static_cast<size_t>(i)] = static_cast<float>(q_scale * softplus);
       }
       for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t i = 0; i < hidden; ++i) s.q[static_cast<size_t>(r * hidden + i)] *= scales[static_cast<size_t>(i)];
+        for (int64_t i = 0; i < hidden; ++i)
+          s.q[static_cast<size_t>(r * hidden + i)] *= scales[static_cast<size_t>(i)];
       }
       ops::scale(context, s.k.data(), k_scale, n);
       std::vector<float> relative(relative_positions.size());
-      ops::matmul(context, relative_positions.data(), c.attention_window + 1, relative_k_proj, relative.data());
+      ops::matmul(context, relative_positions.data(), c.attention_window + 1, relative_k_proj,
+                  relative.data());
       s.b.resize(static_cast<size_t>(n));
-      ops::local_relative_attention(context, s.q.data(), s.k.data(), s.v.data(), relative.data(), rows, c.num_heads, dim,
-                                    c.attention_window, c.logit_cap, s.b.data());
+      ops::local_relative_attention(context, s.q.data(), s.k.data(), s.v.data(), relative.data(), rows,
+                                    c.num_heads, dim, c.attention_window, c.logit_cap, s.b.data());
       post(context, s.b, rows, s.a, s.work);
       ops::clamp(context, s.a.data(), -c.gradient_clipping, c.gradient_clipping, n);
       ops::rms_norm(context, s.a.data(), rows, hidden, norm_post_attn.data(), kAudioBlockNormEps, s.a.data());
       ops::add_scaled(context, s.a.data(), 1.0f, x.data(), n);
     }
 
-    void convolution(ops::Context& context, const Gemma4AudioConfig& c, std::vector<float>& x, int64_t rows, Scratch& s) const {
+    void convolution(ops::Context& context, const Gemma4AudioConfig& c, std::vector<float>& x, int64_t rows,
+                     Scratch& s) const {
       const int64_t hidden = c.hidden_size, n = rows * hidden;
       s.a.resize(static_cast<size_t>(n));
       ops::rms_norm(context, x.data(), rows, hidden, conv_pre_norm.data(), c.rms_norm_eps, s.a.data());
       conv_start(context, s.a, rows, s.b, s.work);
       ops::glu(context, s.b.data(), rows, hidden, s.a.data());
       s.b.resize(static_cast<size_t>(n));
-      ops::depthwise_causal_conv(context, s.a.data(), rows, hidden, conv_weight.data(), c.conv_kernel_size, s.b.data());
+      ops::depthwise_causal_conv(context, s.a.data(), rows, hidden, conv_weight.data(), c.conv_kernel_size,
+                                 s.b.data());
       ops::clamp(context, s.b.data(), -c.gradient_clipping, c.gradient_clipping, n);
       ops::rms_norm(context, s.b.data(), rows, hidden, conv_norm.data(), c.rms_norm_eps, s.b.data());
       ops::silu(context, s.b.data(), n);
@@ -246,21 +267,25 @@ class Gemma4Audio {
     const std::vector<float> dft = transposed(dft_matrix_, kAudioFrameLength, 2 * kAudioBins);
     const std::vector<float> mel = transposed(mel_filters_, kAudioBins, kAudioMelBands);
     std::vector<float> spectrum(static_cast<size_t>(frames * 2 * kAudioBins));
-    ops::matmul(context, padded.data(), frames, {.data = dft.data(), .rows = 2 * kAudioBins, .cols = kAudioFrameLength}, spectrum.data());
+    ops::matmul(context, padded.data(), frames,
+                {.data = dft.data(), .rows = 2 * kAudioBins, .cols = kAudioFrameLength}, spectrum.data());
     std::vector<float> magnitude(static_cast<size_t>(frames * kAudioBins));
     for (int64_t f = 0; f < frames; ++f) {
       const float* re = spectrum.data() + f * 2 * kAudioBins;
       const float* im = re + kAudioBins;
-      for (int64_t k = 0; k < kAudioBins; ++k) magnitude[static_cast<size_t>(f * kAudioBins + k)] = std::sqrt(re[k] * re[k] + im[k] * im[k]);
+      for (int64_t k = 0; k < kAudioBins; ++k)
+        magnitude[static_cast<size_t>(f * kAudioBins + k)] = std::sqrt(re[k] * re[k] + im[k] * im[k]);
     }
     std::vector<float> out(static_cast<size_t>(frames * kAudioMelBands));
-    ops::matmul(context, magnitude.data(), frames, {.data = mel.data(), .rows = kAudioMelBands, .cols = kAudioBins}, out.data());
+    ops::matmul(context, magnitude.data(), frames,
+                {.data = mel.data(), .rows = kAudioMelBands, .cols = kAudioBins}, out.data());
     for (float& value : out) value = std::log(value + 1.0e-3f);
     return out;
   }
 
   // `rows` becomes the number of rows after both convolutions.
-  std::vector<float> subsample(ops::Context& context, const std::vector<float>& features, int64_t& rows) const {
+  std::vector<float> subsample(ops::Context& context, const std::vector<float>& features,
+                               int64_t& rows) const {
     std::vector<float> x = features;
     int64_t width = kAudioMelBands, channels = 1;
     for (size_t i = 0; i < 2; ++i) {
@@ -283,7 +308,8 @@ class Gemma4Audio {
   static std::vector<float> transposed(const std::vector<float>& x, int64_t rows, int64_t cols) {
     std::vector<float> out(x.size());
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < cols; ++c) out[static_cast<size_t>(c * rows + r)] = x[static_cast<size_t>(r * cols + c)];
+      for (int64_t c = 0; c < cols; ++c)
+        out[static_cast<size_t>(c * rows + r)] = x[static_cast<size_t>(r * cols + c)];
     }
     return out;
   }

@@ -11,7 +11,8 @@ void fill_dft_matrix(std::span<float> out) {
   const double two_pi = 2.0 * std::numbers::pi;
   for (int n = 0; n < kAudioFrameLength; ++n) {
     // The original multiplies frames by a float32 window.
-    const auto window = static_cast<double>(static_cast<float>(0.5 - 0.5 * std::cos(two_pi * n / kAudioFrameLength)));
+    const auto window =
+        static_cast<double>(static_cast<float>(0.5 - 0.5 * std::cos(two_pi * n / kAudioFrameLength)));
     float* row = out.data() + static_cast<size_t>(n) * 2 * kAudioBins;
     for (int k = 0; k < kAudioBins; ++k) {
       const double angle = two_pi * ((n * k) % kAudioFftLength) / kAudioFftLength;

@@ -7,8 +7,8 @@
 
 namespace dovetail::models {
 
-// [frame_length, 2 * bins]: a windowed real DFT, cosine columns first, then sine. The periodic Hann window is folded
-// in, so that frames · matrix is the spectrum of the windowed frames.
+// [frame_length, 2 * bins]: a windowed real DFT, cosine columns first, then sine. The periodic Hann window is
+// folded in, so that frames · matrix is the spectrum of the windowed frames.
 void fill_dft_matrix(std::span<float> out);
 // [bins, mel bands]: triangles on the HTK mel scale from 0 to 8000 Hz, not normalised.
 void fill_mel_filters(std::span<float> out);

@@ -23,26 +23,26 @@ struct Gemma4TextConfig {
   int32_t num_layers = 0;
   int32_t first_shared_layer = 0;  // from here on layers read the keys and values of earlier ones
   int32_t num_heads = 0;
-  int32_t per_layer_size = 0;      // hidden_size_per_layer_input
+  int32_t per_layer_size = 0;  // hidden_size_per_layer_input
   int32_t sliding_window = 0;
-  int32_t context_length = 0;      // max_position_embeddings
+  int32_t context_length = 0;  // max_position_embeddings
   int32_t pad_token_id = 0;
   float rms_norm_eps = 0;
-  float logit_softcap = 0;         // 0: none
+  float logit_softcap = 0;  // 0: none
   double sliding_rope_theta = 0;
   double full_rope_theta = 0;
-  double full_rotary_factor = 0;   // share of the head that rotates in full-attention layers
+  double full_rotary_factor = 0;  // share of the head that rotates in full-attention layers
   std::array<Gemma4Layer, kGemma4MaxLayers> layers{};
 };
 
 struct Gemma4AudioConfig {
-  int32_t num_layers = 0;          // 0: the checkpoint has no audio tower
+  int32_t num_layers = 0;  // 0: the checkpoint has no audio tower
   int32_t hidden_size = 0;
   int32_t num_heads = 0;
   int32_t conv_channels_0 = 0;
   int32_t conv_channels_1 = 0;
   int32_t conv_kernel_size = 0;
-  int32_t attention_window = 0;    // a frame sees itself and the attention_window - 1 frames before it
+  int32_t attention_window = 0;  // a frame sees itself and the attention_window - 1 frames before it
   int32_t output_size = 0;
   bool clipped_linears = false;
   float logit_cap = 0;

@@ -1,6 +1,8 @@
 #include "models/gemma4_plan.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <span>
 
 #include "models/config_reader.h"
 #include "models/gemma4.h"
@@ -84,8 +86,8 @@ std::string audio_literal(const Gemma4AudioConfig& c) {
   return out.text();
 }
 
-// Bytes of parameters that one decode step reads: everything that is not a table from which single rows are taken.
-// The embedding table counts because it is the output head too.
+// Bytes of parameters that one decode step reads: everything that is not a table from which single rows are
+// taken. The embedding table counts because it is the output head too.
 int64_t decode_bytes(const std::vector<Parameter>& parameters, const Gemma4Config& config) {
   int64_t total = 0;
   for (const Parameter& parameter : parameters) {
@@ -94,6 +96,30 @@ int64_t decode_bytes(const std::vector<Parameter>& parameters, const Gemma4Confi
     if (!audio) total += gathered ? parameter.bytes() / config.text.vocab_size : parameter.bytes();
   }
   return total;
+}
+
+// Bytes of activations that a function needs at its largest input.
+Json memory_usage(const Gemma4Config& config, int64_t chunk) {
+  const Gemma4TextConfig& text = config.text;
+  int64_t inner = 0, attention = 0;
+  for (const Gemma4Layer& layer : std::span(text.layers).first(static_cast<size_t>(text.num_layers))) {
+    inner = std::max<int64_t>(inner, layer.intermediate_size);
+    attention = std::max<int64_t>(attention, 2 * int64_t{layer.head_dim} * (text.num_heads + layer.kv_heads));
+  }
+  const int64_t per_row =
+      3 * int64_t{text.hidden_size} + attention + 3 * inner + int64_t{text.per_layer_size} * text.num_layers;
+  Json out = {{"embed", 0},
+              {"prefill_tokens", 4 * per_row * chunk},
+              {"decode_tokens", 4 * per_row},
+              {"create_tir_paged_kv_cache", 0}};
+  if (config.audio.num_layers > 0) {
+    const int64_t frames = audio_frames(kAudioMaxSamples), bands = kAudioMelBands;
+    const int64_t features = frames * (kAudioFrameLength + 3 * kAudioBins + bands);
+    const int64_t convolution = (frames + 1) / 2 * (bands / 2) * config.audio.conv_channels_0;
+    out["audio_embed"] =
+        4 * (features + convolution + audio_rows(kAudioMaxSamples) * 8 * int64_t{config.audio.hidden_size});
+  }
+  return out;
 }
 
 contract::Tasks make_tasks(const Json& config, const Gemma4Config& parsed, const std::string& source) {
@@ -107,16 +133,19 @@ contract::Tasks make_tasks(const Json& config, const Gemma4Config& parsed, const
     prompt.prefix_token_ids = {root.integer("boa_token_id", 0, top)};
     prompt.placeholder_token_id = root.integer("audio_token_id", 0, top);
     // Spelled "index" in every checkpoint so far.
-    prompt.suffix_token_ids = {root.integer(root.has("eoa_token_id") ? "eoa_token_id" : "eoa_token_index", 0, top)};
+    prompt.suffix_token_ids = {
+        root.integer(root.has("eoa_token_id") ? "eoa_token_id" : "eoa_token_index", 0, top)};
     if (!problems.empty()) throw Error(ErrorCode::kMalformed, std::move(problems));
-    inputs.emplace_back("audio", contract::Input{.processor = contract::AudioDecode{.sample_rate_hz = kAudioSampleRate,
-                                                                                   .channels = 1,
-                                                                                   .min_samples = kAudioMinSamples,
-                                                                                   .max_samples = kAudioMaxSamples},
-                                                 .adapter = "audio",
-                                                 .prompt = std::move(prompt)});
+    inputs.emplace_back("audio",
+                        contract::Input{.processor = contract::AudioDecode{.sample_rate_hz = kAudioSampleRate,
+                                                                           .channels = 1,
+                                                                           .min_samples = kAudioMinSamples,
+                                                                           .max_samples = kAudioMaxSamples},
+                                        .adapter = "audio",
+                                        .prompt = std::move(prompt)});
   }
-  return {{std::string(contract::kChatTask), contract::Task{.executor = "generation", .inputs = std::move(inputs), .output = "text"}}};
+  return {{std::string(contract::kChatTask),
+           contract::Task{.executor = "generation", .inputs = std::move(inputs), .output = "text"}}};
 }
 
 Json make_conv_template(const Json& config, const Gemma4Config& parsed, const std::string& source) {
@@ -137,7 +166,8 @@ Json make_conv_template(const Json& config, const Gemma4Config& parsed, const st
   out["system_prefix_token_ids"] = Json::array({bos});
   out["add_role_after_system_message"] = true;
   out["roles"] = {{"user", "<|turn>user"}, {"assistant", "<|turn>model"}};
-  out["role_templates"] = {{"user", "{user_message}"}, {"assistant", "{assistant_message}"}, {"tool", "{tool_message}"}};
+  out["role_templates"] = {
+      {"user", "{user_message}"}, {"assistant", "{assistant_message}"}, {"tool", "{tool_message}"}};
   out["messages"] = Json::array();
   out["seps"] = Json::array({"<turn|>\n"});
   out["role_content_sep"] = "\n";
@@ -151,9 +181,10 @@ Json make_conv_template(const Json& config, const Gemma4Config& parsed, const st
 }
 
 std::string canonical_gemma4_name(const std::string& name) {
-  for (const auto& [prefix, replacement] : {std::pair<std::string, std::string>{"language_model.model.", "language_model."},
-                                            {"model.language_model.", "language_model."},
-                                            {"model.", ""}}) {
+  for (const auto& [prefix, replacement] :
+       {std::pair<std::string, std::string>{"language_model.model.", "language_model."},
+        {"model.language_model.", "language_model."},
+        {"model.", ""}}) {
     if (name.starts_with(prefix)) return replacement + name.substr(prefix.size());
   }
   return name;
@@ -172,7 +203,8 @@ ModelPlan plan_gemma4(const Json& config, const Quantization& quantization, cons
   plan.quantization = &quantization;
   plan.vocab_size = text.vocab_size;
   plan.context_window_size = text.context_length;
-  // The windows belong to single layers. The chunk stays within them because MLC's kernels apply no window inside one.
+  // The windows belong to single layers. The chunk stays within them because MLC's kernels apply no window
+  // inside one.
   plan.sliding_window_size = -1;
   plan.prefill_chunk_size = std::min(text.sliding_window, text.context_length);
   plan.weights = tree.weights();
@@ -186,7 +218,8 @@ ModelPlan plan_gemma4(const Json& config, const Quantization& quantization, cons
                               "the layer reads the keys and values of an earlier one"});
     }
   }
-  if (parsed.audio.num_layers == 0) plan.skipped.push_back({"audio_tower.", "config.json has no audio_config"});
+  if (parsed.audio.num_layers == 0)
+    plan.skipped.push_back({"audio_tower.", "config.json has no audio_config"});
   plan.canonical_name = canonical_gemma4_name;
   plan.tasks = make_tasks(config, parsed, source);
 
@@ -200,20 +233,30 @@ ModelPlan plan_gemma4(const Json& config, const Quantization& quantization, cons
   plan.conv_template = make_conv_template(config, parsed, source);
 
   int32_t widest = 0;
-  for (const KvLayer& layer : model.kv_layers()) widest = std::max(widest, layer.head_dim);
+  for (const KvLayer& layer : model.kv_layers()) {
+    widest = std::max(widest, layer.head_dim);
+    const int64_t bytes = 2 * int64_t{layer.kv_heads} * layer.head_dim * dtype_bytes(kv_dtype(quantization));
+    if (layer.window == 0) plan.kv_bytes_per_token += bytes;
+    plan.kv_bytes_at_full_context +=
+        bytes * (layer.window == 0
+                     ? plan.context_window_size
+                     : std::min<int64_t>(layer.window + plan.prefill_chunk_size, plan.context_window_size));
+  }
+  plan.memory_usage = memory_usage(parsed, plan.prefill_chunk_size);
   plan.kv_cache = {{"num_hidden_layers", model.kv_layers().size()},
                    {"num_attention_heads", text.num_heads},
                    {"num_key_value_heads", text.layers[0].kv_heads},
                    {"head_dim", widest}};
 
-  for (const char* key : {"architectures", "model_type", "text_config", "audio_config", "boa_token_id", "audio_token_id",
-                          "eoa_token_id", "eoa_token_index", "tie_word_embeddings"}) {
+  for (const char* key : {"architectures", "model_type", "text_config", "audio_config", "boa_token_id",
+                          "audio_token_id", "eoa_token_id", "eoa_token_index", "tie_word_embeddings"}) {
     if (config.contains(key)) plan.model_config[key] = config[key];
   }
   plan.header = "models/gemma4.h";
   plan.model_template = "dovetail::models::Gemma4";
   plan.config_type = "dovetail::models::Gemma4Config";
-  plan.config_literal = "{.text = " + text_literal(text) + ",\n .audio = " + audio_literal(parsed.audio) + "}";
+  plan.config_literal =
+      "{.text = " + text_literal(text) + ",\n .audio = " + audio_literal(parsed.audio) + "}";
   return plan;
 }
 

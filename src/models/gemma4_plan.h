@@ -6,8 +6,8 @@
 
 namespace dovetail::models {
 
-// Reads Hugging Face's config.json of Gemma4ForConditionalGeneration, in the layouts of transformers 5.x and before.
-// Throws Error kMalformed or kUnsupported with everything that is wrong.
+// Reads Hugging Face's config.json of Gemma4ForConditionalGeneration, in the layouts of transformers 5.x and
+// before. Throws Error kMalformed or kUnsupported with everything that is wrong.
 Gemma4Config parse_gemma4_config(const Json& config, const std::string& source);
 
 // A configuration known at run time (tests, plans); compiled libraries hold a constant instead.

@@ -14,9 +14,9 @@ namespace dovetail::models {
 
 struct KvCache::Group {
   int32_t window = 0;
-  int64_t capacity = 0;            // pages
-  std::vector<int32_t> free;       // taken from the back
-  std::vector<int32_t> references; // per page
+  int64_t capacity = 0;             // pages
+  std::vector<int32_t> free;        // taken from the back
+  std::vector<int32_t> references;  // per page
 
   int32_t take() {
     const int32_t page = free.back();
@@ -50,13 +50,15 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 KvCache::KvCache(std::span<const KvLayer> layers, const KvCacheSize& size, DType dtype)
     : size_(size), dtype_(dtype), layers_(layers.begin(), layers.end()) {
   const auto check = [](const char* name, int64_t value, int64_t limit) {
-    if (value < 1 || value > limit) usage(std::string(name) + " is out of range", "1 … " + std::to_string(limit), std::to_string(value));
+    if (value < 1 || value > limit)
+      usage(std::string(name) + " is out of range", "1 … " + std::to_string(limit), std::to_string(value));
   };
   check("max_sequences", size.max_sequences, 1 << 16);
   check("max_total_length", size.max_total_length, int64_t{1} << 30);
   check("prefill_chunk", size.prefill_chunk, int64_t{1} << 24);
   if (size.page_size != ops::KvPages::page_size) {
-    usage("page_size is not supported", std::to_string(ops::KvPages::page_size), std::to_string(size.page_size));
+    usage("page_size is not supported", std::to_string(ops::KvPages::page_size),
+          std::to_string(size.page_size));
   }
   size_.prefill_chunk = std::min(size.prefill_chunk, size.max_total_length);
 
@@ -65,7 +67,8 @@ KvCache::KvCache(std::span<const KvLayer> layers, const KvCacheSize& size, DType
     const auto found = std::find_if(groups_.begin(), groups_.end(), same);
     group_of_layer_.push_back(static_cast<size_t>(found - groups_.begin()));
     if (found != groups_.end()) continue;
-    // Every sequence may leave one page partly used, and a windowed one keeps its window plus what is appended.
+    // Every sequence may leave one page partly used, and a windowed one keeps its window plus what is
+    // appended.
     Group group{.window = layer.window};
     group.capacity = ceil_div(size_.max_total_length, size_.page_size) + size_.max_sequences;
     if (layer.window > 0) {
@@ -77,16 +80,18 @@ KvCache::KvCache(std::span<const KvLayer> layers, const KvCacheSize& size, DType
     groups_.push_back(std::move(group));
   }
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const auto bytes = try_mul(groups_[group_of_layer_[i]].capacity, page_bytes(layers_[i], size_.page_size, dtype_));
+    const auto bytes =
+        try_mul(groups_[group_of_layer_[i]].capacity, page_bytes(layers_[i], size_.page_size, dtype_));
     for (std::vector<Mapping>* store : {&keys_, &values_}) {
       void* memory = !bytes ? MAP_FAILED
                             : ::mmap(nullptr, static_cast<size_t>(*bytes), PROT_READ | PROT_WRITE,
                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (memory == MAP_FAILED) {
-        throw Error(ErrorCode::kLimit, Problem{.message = "reserving memory for " + std::to_string(size.max_total_length) +
-                                                          " positions failed",
-                                               .source = "KV cache",
-                                               .hint = "use a smaller context"});
+        throw Error(ErrorCode::kLimit,
+                    Problem{.message = "reserving memory for " + std::to_string(size.max_total_length) +
+                                       " positions failed",
+                            .source = "KV cache",
+                            .hint = "use a smaller context"});
       }
       store->push_back(Mapping(static_cast<std::byte*>(memory), Unmap{static_cast<size_t>(*bytes)}));
     }
@@ -115,7 +120,8 @@ void KvCache::add_sequence(int64_t id) {
   }
   Sequence sequence;
   sequence.tables.resize(groups_.size());
-  if (!sequences_.emplace(id, std::move(sequence)).second) usage("a sequence has the id " + std::to_string(id) + " already");
+  if (!sequences_.emplace(id, std::move(sequence)).second)
+    usage("a sequence has the id " + std::to_string(id) + " already");
 }
 
 void KvCache::remove_sequence(int64_t id) {
@@ -137,7 +143,9 @@ void KvCache::release_from(Sequence& sequence, int64_t length) {
 void KvCache::fork_sequence(int64_t parent, int64_t child, int64_t position) {
   Sequence& source = find(parent);
   if (position < 0) position = source.length;
-  if (position > source.length) usage("fork position is past the end", "at most " + std::to_string(source.length), std::to_string(position));
+  if (position > source.length)
+    usage("fork position is past the end", "at most " + std::to_string(source.length),
+          std::to_string(position));
   add_sequence(child);
   Sequence& target = sequences_.at(child);
   Sequence copy = find(parent);
@@ -167,10 +175,11 @@ void KvCache::popn(int64_t id, int64_t count) {
     // The next token, at position `length`, sees window - 1 positions before it.
     const int64_t first = std::max<int64_t>(0, length - groups_[g].window + 1);
     if (first < length && sequence.tables[g][static_cast<size_t>(first / size_.page_size)] < 0) {
-      throw Error(ErrorCode::kLimit, Problem{.message = "a sliding window of " + std::to_string(groups_[g].window) +
-                                                        " positions no longer holds position " + std::to_string(first),
-                                             .source = "KV cache",
-                                             .hint = "clear the sequence and prefill it again"});
+      throw Error(ErrorCode::kLimit,
+                  Problem{.message = "a sliding window of " + std::to_string(groups_[g].window) +
+                                     " positions no longer holds position " + std::to_string(first),
+                          .source = "KV cache",
+                          .hint = "clear the sequence and prefill it again"});
     }
   }
   release_from(sequence, length);
@@ -179,16 +188,20 @@ void KvCache::popn(int64_t id, int64_t count) {
 }
 
 void KvCache::begin_forward(std::span<const int64_t> ids, std::span<const int64_t> lengths) {
-  if (ids.size() != lengths.size()) usage("as many lengths as sequence ids are needed", std::to_string(ids.size()), std::to_string(lengths.size()));
+  if (ids.size() != lengths.size())
+    usage("as many lengths as sequence ids are needed", std::to_string(ids.size()),
+          std::to_string(lengths.size()));
   int64_t total = 0;
   std::vector<Span> batch;
   std::vector<int64_t> needed(groups_.size(), 0);
   // A page is needed for every new block, and for a partly filled last block that a fork still shares.
   const auto shared = [&](const Group& group, const std::vector<int32_t>& table, size_t block) {
-    return block < table.size() && table[block] >= 0 && group.references[static_cast<size_t>(table[block])] > 1;
+    return block < table.size() && table[block] >= 0 &&
+           group.references[static_cast<size_t>(table[block])] > 1;
   };
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (lengths[i] < 1) usage("a sequence must append at least one position", "at least 1", std::to_string(lengths[i]));
+    if (lengths[i] < 1)
+      usage("a sequence must append at least one position", "at least 1", std::to_string(lengths[i]));
     for (size_t j = 0; j < i; ++j) {
       if (ids[j] == ids[i]) usage("the sequence " + std::to_string(ids[i]) + " is listed twice");
     }
@@ -209,7 +222,8 @@ void KvCache::begin_forward(std::span<const int64_t> ids, std::span<const int64_
       std::vector<int32_t>& table = sequence.tables[g];
       if (group.window > 0) {
         const int64_t first_visible = span.start - group.window + 1;
-        for (int64_t block = first_visible / size_.page_size - 1; block >= 0 && table[static_cast<size_t>(block)] >= 0; --block) {
+        for (int64_t block = first_visible / size_.page_size - 1;
+             block >= 0 && table[static_cast<size_t>(block)] >= 0; --block) {
           group.drop(table[static_cast<size_t>(block)]);
         }
       }
@@ -219,12 +233,15 @@ void KvCache::begin_forward(std::span<const int64_t> ids, std::span<const int64_
     }
   }
   for (size_t g = 0; g < groups_.size(); ++g) {
-    if (needed[g] > static_cast<int64_t>(groups_[g].free.size()) || total_length() + total > size_.max_total_length) {
-      throw Error(ErrorCode::kLimit, Problem{.message = "the KV cache is full: " + std::to_string(total) + " more positions do not fit",
-                                             .source = "KV cache",
-                                             .expected = "at most " + std::to_string(size_.max_total_length) + " positions in all",
-                                             .actual = std::to_string(total_length() + total),
-                                             .hint = "start a new conversation or create the cache for a larger context"});
+    if (needed[g] > static_cast<int64_t>(groups_[g].free.size()) ||
+        total_length() + total > size_.max_total_length) {
+      throw Error(
+          ErrorCode::kLimit,
+          Problem{.message = "the KV cache is full: " + std::to_string(total) + " more positions do not fit",
+                  .source = "KV cache",
+                  .expected = "at most " + std::to_string(size_.max_total_length) + " positions in all",
+                  .actual = std::to_string(total_length() + total),
+                  .hint = "start a new conversation or create the cache for a larger context"});
     }
   }
   for (const Span& span : batch) {

@@ -1,6 +1,6 @@
 // The paged KV cache of a compiled library. Layers with the same window form a group that shares page tables;
-// windowed groups free the pages that no later token can see. Pages are shared between forked sequences and copied
-// when written. Page memory is reserved at creation and takes physical memory when first written.
+// windowed groups free the pages that no later token can see. Pages are shared between forked sequences and
+// copied when written. Page memory is reserved at creation and takes physical memory when first written.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,23 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "models/quantization.h"
 #include "ops/ops.h"
 
 namespace dovetail::models {
 
-// One layer that stores keys and values. window 0: all positions stay visible; else a token sees itself and the
-// window - 1 positions before it.
+// One layer that stores keys and values. window 0: all positions stay visible; else a token sees itself and
+// the window - 1 positions before it.
 struct KvLayer {
   int32_t kv_heads;
   int32_t head_dim;
   int32_t window;
 };
+
+// Keys and values are stored in float16 where the model is, else in float32: bfloat16 would lose accuracy.
+constexpr DType kv_dtype(const Quantization& quantization) {
+  return quantization.model_dtype == DType::kFloat16 ? DType::kFloat16 : DType::kFloat32;
+}
 
 struct KvCacheSize {
   int64_t max_sequences;
@@ -44,15 +50,15 @@ class KvCache {
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
-  // The functions below throw Error kUsage for unknown or duplicate ids and kLimit when the cache is full; a call
-  // that throws leaves the cache as it was.
+  // The functions below throw Error kUsage for unknown or duplicate ids and kLimit when the cache is full; a
+  // call that throws leaves the cache as it was.
   void clear();
   void add_sequence(int64_t id);
   void remove_sequence(int64_t id);
   // `child` begins as the first `position` positions of `parent` (-1: all of them).
   void fork_sequence(int64_t parent, int64_t child, int64_t position);
-  // Drops the last `count` positions. Throws kLimit when a windowed layer no longer holds what the shorter sequence
-  // would see.
+  // Drops the last `count` positions. Throws kLimit when a windowed layer no longer holds what the shorter
+  // sequence would see.
   void popn(int64_t id, int64_t count);
   void begin_forward(std::span<const int64_t> ids, std::span<const int64_t> lengths);
   // The positions appended since begin_forward become part of their sequences.

@@ -16,9 +16,12 @@ std::string shape_text(std::span<const int64_t> shape) {
 
 ops::Matrix::Type matrix_type(DType dtype) {
   switch (dtype) {
-    case DType::kFloat16: return ops::Matrix::Type::kF16;
-    case DType::kBFloat16: return ops::Matrix::Type::kBF16;
-    default: return ops::Matrix::Type::kF32;
+    case DType::kFloat16:
+      return ops::Matrix::Type::kF16;
+    case DType::kBFloat16:
+      return ops::Matrix::Type::kBF16;
+    default:
+      return ops::Matrix::Type::kF32;
   }
 }
 
@@ -59,13 +62,23 @@ void ParameterTree::add(Output output, Weight weight, DType dtype) {
   outputs_.push_back(output);
 }
 
-void ParameterTree::matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols, Source source) {
+void ParameterTree::matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols,
+                           Source source) {
   const DType dtype = quantization_->model_dtype;
-  out = {.type = quantization_->group4 ? ops::Matrix::Type::kQ4 : matrix_type(dtype), .scale_type = dtype, .rows = rows, .cols = cols};
-  add(&out, {.name = base + ".weight", .shape = {rows, cols}, .quantized = quantization_->group4, .source = std::move(source)}, dtype);
+  out = {.type = quantization_->group4 ? ops::Matrix::Type::kQ4 : matrix_type(dtype),
+         .scale_type = dtype,
+         .rows = rows,
+         .cols = cols};
+  add(&out,
+      {.name = base + ".weight",
+       .shape = {rows, cols},
+       .quantized = quantization_->group4,
+       .source = std::move(source)},
+      dtype);
 }
 
-void ParameterTree::plain_matrix(ops::Matrix& out, const std::string& name, std::vector<int64_t> shape, Source source) {
+void ParameterTree::plain_matrix(ops::Matrix& out, const std::string& name, std::vector<int64_t> shape,
+                                 Source source) {
   const DType dtype = quantization_->model_dtype;
   int64_t cols = 1;
   for (size_t i = 1; i < shape.size(); ++i) cols *= shape[i];
@@ -73,12 +86,13 @@ void ParameterTree::plain_matrix(ops::Matrix& out, const std::string& name, std:
   add(&out, {.name = name, .shape = std::move(shape), .source = std::move(source)}, dtype);
 }
 
-void ParameterTree::values(std::vector<float>& out, const std::string& name, std::vector<int64_t> shape, Source source) {
+void ParameterTree::values(std::vector<float>& out, const std::string& name, std::vector<int64_t> shape,
+                           Source source) {
   values(out, name, std::move(shape), std::move(source), quantization_->model_dtype);
 }
 
-void ParameterTree::values(std::vector<float>& out, const std::string& name, std::vector<int64_t> shape, Source source,
-                           DType dtype) {
+void ParameterTree::values(std::vector<float>& out, const std::string& name, std::vector<int64_t> shape,
+                           Source source, DType dtype) {
   add(&out, {.name = name, .shape = std::move(shape), .source = std::move(source)}, dtype);
 }
 
@@ -93,13 +107,15 @@ void ParameterTree::bind(std::span<const TensorRef> tensors) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Parameter& parameter = parameters_[i];
     const TensorRef& tensor = tensors[i];
-    const bool same_shape = std::equal(tensor.shape.begin(), tensor.shape.end(), parameter.shape.begin(), parameter.shape.end());
+    const bool same_shape =
+        std::equal(tensor.shape.begin(), tensor.shape.end(), parameter.shape.begin(), parameter.shape.end());
     if (same_shape && tensor.dtype == parameter.dtype) continue;
-    problems.push_back({.message = "parameter differs from what the library was compiled for",
-                        .source = "params[" + std::to_string(i) + "]",
-                        .field = parameter.name,
-                        .expected = std::string(dtype_name(parameter.dtype)) + " " + shape_text(parameter.shape),
-                        .actual = std::string(dtype_name(tensor.dtype)) + " " + shape_text(tensor.shape)});
+    problems.push_back(
+        {.message = "parameter differs from what the library was compiled for",
+         .source = "params[" + std::to_string(i) + "]",
+         .field = parameter.name,
+         .expected = std::string(dtype_name(parameter.dtype)) + " " + shape_text(parameter.shape),
+         .actual = std::string(dtype_name(tensor.dtype)) + " " + shape_text(tensor.shape)});
   }
   if (!problems.empty()) throw Error(ErrorCode::kMismatch, std::move(problems));
   for (size_t w = 0; w < weights_.size(); ++w) {

@@ -1,6 +1,6 @@
-// The parameter tree of a model. A model declares its weights once, in its constructor; from that declaration come
-// the stored parameters (names, shapes, dtypes per quantization), where each comes from in a checkpoint, and, in a
-// compiled library, the pointers that the computation reads.
+// The parameter tree of a model. A model declares its weights once, in its constructor; from that declaration
+// come the stored parameters (names, shapes, dtypes per quantization), where each comes from in a checkpoint,
+// and, in a compiled library, the pointers that the computation reads.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 
 namespace dovetail::models {
 
-// Where a weight comes from: tensors of the checkpoint (under their canonical names) laid one below the other along
-// axis 0, of which the columns [column_begin, column_begin + columns of the weight) are taken; or, without tensors,
-// values computed from the configuration.
+// Where a weight comes from: tensors of the checkpoint (under their canonical names) laid one below the other
+// along axis 0, of which the columns [column_begin, column_begin + columns of the weight) are taken; or,
+// without tensors, values computed from the configuration.
 struct Source {
   std::vector<std::string> tensors;
   int64_t column_begin = 0;
-  int64_t columns = 0;                              // columns of each tensor; 0: as many as the weight has
-  std::function<void(std::span<float>)> generate;   // fills the weight, row-major; set when `tensors` is empty
+  int64_t columns = 0;                             // columns of each tensor; 0: as many as the weight has
+  std::function<void(std::span<float>)> generate;  // fills the weight, row-major; set when `tensors` is empty
 };
 
 // One stored tensor.
@@ -35,14 +35,14 @@ struct Parameter {
   int64_t bytes() const;
 };
 
-// One weight of the model before quantization. It is stored as one parameter, or as two (<base>.q_weight uint32 and
-// <base>.q_scale) when it is quantized.
+// One weight of the model before quantization. It is stored as one parameter, or as two (<base>.q_weight
+// uint32 and <base>.q_scale) when it is quantized.
 struct Weight {
-  std::string name;             // of the unquantized parameter, for example "language_model.norm.weight"
-  std::vector<int64_t> shape;   // [rows, cols] for matrices
+  std::string name;            // of the unquantized parameter, for example "language_model.norm.weight"
+  std::vector<int64_t> shape;  // [rows, cols] for matrices
   bool quantized = false;
   Source source;
-  size_t first_parameter = 0;   // index into ParameterTree::parameters()
+  size_t first_parameter = 0;  // index into ParameterTree::parameters()
 };
 
 // A tensor as a library receives it.
@@ -60,21 +60,22 @@ class ParameterTree {
 
   const Quantization& quantization() const { return *quantization_; }
 
-  // A linear layer's or an embedding's weight [rows, cols], quantized where the quantization says so. `base` has
-  // no ".weight".
+  // A linear layer's or an embedding's weight [rows, cols], quantized where the quantization says so. `base`
+  // has no ".weight".
   void matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols, Source source);
   // A matrix that stays in the model dtype under every quantization. Rows are shape[0], columns all the rest.
   void plain_matrix(ops::Matrix& out, const std::string& name, std::vector<int64_t> shape, Source source);
-  // Anything small that the computation wants in float32: norms, biases, scalars (shape {}), filters. Stored in the
-  // model dtype, or in `dtype` when given.
+  // Anything small that the computation wants in float32: norms, biases, scalars (shape {}), filters. Stored
+  // in the model dtype, or in `dtype` when given.
   void values(std::vector<float>& out, const std::string& name, std::vector<int64_t> shape, Source source);
-  void values(std::vector<float>& out, const std::string& name, std::vector<int64_t> shape, Source source, DType dtype);
+  void values(std::vector<float>& out, const std::string& name, std::vector<int64_t> shape, Source source,
+              DType dtype);
 
   const std::vector<Weight>& weights() const { return weights_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
-  // Points every declared output at its tensor; tensors come in the order of parameters(). The tensors must outlive
-  // the model. Throws Error kMismatch listing every tensor whose shape or dtype differs.
+  // Points every declared output at its tensor; tensors come in the order of parameters(). The tensors must
+  // outlive the model. Throws Error kMismatch listing every tensor whose shape or dtype differs.
   void bind(std::span<const TensorRef> tensors);
 
  private:

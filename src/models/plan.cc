@@ -23,7 +23,9 @@ constexpr std::array kArchitectures{
 std::vector<contract::ParameterRecord> ModelPlan::records() const {
   std::vector<contract::ParameterRecord> out;
   for (const Parameter& parameter : parameters) {
-    out.push_back({parameter.name, {parameter.shape.begin(), parameter.shape.end()}, std::string(dtype_name(parameter.dtype))});
+    out.push_back({parameter.name,
+                   {parameter.shape.begin(), parameter.shape.end()},
+                   std::string(dtype_name(parameter.dtype))});
   }
   return out;
 }
@@ -42,13 +44,15 @@ contract::CompiledProgram ModelPlan::artifact(Target target) const {
   out.parameter_schema_id = contract::parameter_schema_id(records());
   out.programs = programs;
   std::vector<std::string> features;
-  if (target == Target::kWebGpu && quantization->model_dtype == DType::kFloat16) features.push_back("shader-f16");
+  if (target == Target::kWebGpu && quantization->model_dtype == DType::kFloat16)
+    features.push_back("shader-f16");
   out.resources = contract::compute_resources(records(), {{"vocab_size", vocab_size}}, std::move(features));
   return out;
 }
 
 ModelPlan plan_model(const Json& config, const Quantization& quantization, const std::string& source) {
-  if (!config.is_object()) throw Error(ErrorCode::kMalformed, Problem{.message = "not an object", .source = source});
+  if (!config.is_object())
+    throw Error(ErrorCode::kMalformed, Problem{.message = "not an object", .source = source});
   std::vector<Problem> problems;
   const std::vector<std::string> names = ConfigReader(config, source, "", problems).texts("architectures");
   if (!problems.empty()) throw Error(ErrorCode::kMalformed, std::move(problems));
@@ -61,10 +65,11 @@ ModelPlan plan_model(const Json& config, const Quantization& quantization, const
   }
   std::string actual;
   for (const std::string& name : names) actual += (actual.empty() ? "" : ", ") + printable(name, 80);
-  throw Error(ErrorCode::kUnsupported, Problem{.message = names.empty() ? "names no architecture" : "unknown architecture " + actual,
-                                               .source = source,
-                                               .field = "architectures",
-                                               .hint = "known architectures: " + known});
+  throw Error(ErrorCode::kUnsupported,
+              Problem{.message = names.empty() ? "names no architecture" : "unknown architecture " + actual,
+                      .source = source,
+                      .field = "architectures",
+                      .hint = "known architectures: " + known});
 }
 
 }  // namespace dovetail::models

@@ -1,5 +1,5 @@
-// What a model is, before any weight is read: everything that conversion, compilation and `plan` derive from a
-// configuration and a quantization.
+// What a model is, before any weight is read: everything that conversion, compilation and `plan` derive from
+// a configuration and a quantization.
 #pragma once
 
 #include <cstdint>
@@ -24,29 +24,33 @@ struct SkippedPart {
 };
 
 struct ModelPlan {
-  std::string model_type;        // MLC's, for example "gemma4"
+  std::string model_type;  // MLC's, for example "gemma4"
   const Quantization* quantization = nullptr;
-  Json model_config;             // what mlc-chat-config.json carries; plan_model reads it back
+  Json model_config;  // what mlc-chat-config.json carries; plan_model reads it back
   int64_t vocab_size = 0;
   int64_t context_window_size = 0;
   int64_t sliding_window_size = -1;
   int64_t prefill_chunk_size = 0;
+  int64_t max_batch_size = 128;       // MLC's default
   std::vector<Weight> weights;        // model order
   std::vector<Parameter> parameters;  // model order, the order of _metadata.params
   int64_t decode_bytes = 0;           // of parameters that one decode step reads
+  int64_t kv_bytes_per_token = 0;     // of layers without a window, on the CPU
+  int64_t kv_bytes_at_full_context = 0;
   std::vector<SkippedPart> skipped;
   // The canonical name of a checkpoint's tensor ("model.language_model.norm.weight" and
   // "language_model.model.norm.weight" are both "language_model.norm.weight").
   std::function<std::string(const std::string&)> canonical_name;
   contract::Tasks tasks;
   contract::Named<contract::Program> programs;
-  Json conv_template;            // MLC's conversation template, complete
-  Json kv_cache;                 // _metadata.kv_cache
+  Json conv_template;  // MLC's conversation template, complete
+  Json kv_cache;       // _metadata.kv_cache
+  Json memory_usage;   // _metadata.memory_usage: bytes of activations, by function
   // C++ for the compiled library: the header to include and the expression of the configuration constant.
-  std::string header;            // "models/gemma4.h"
-  std::string model_template;    // "dovetail::models::Gemma4"
-  std::string config_type;       // "dovetail::models::Gemma4Config"
-  std::string config_literal;    // "{.text = {.hidden_size = 1536, …}}"
+  std::string header;          // "models/gemma4.h"
+  std::string model_template;  // "dovetail::models::Gemma4"
+  std::string config_type;     // "dovetail::models::Gemma4Config"
+  std::string config_literal;  // "{.text = {.hidden_size = 1536, …}}"
 
   std::vector<contract::ParameterRecord> records() const;
   contract::PackageManifest manifest() const;

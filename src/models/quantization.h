@@ -11,9 +11,9 @@
 namespace dovetail::models {
 
 struct Quantization {
-  std::string_view name;   // MLC's name
-  DType model_dtype;       // of everything that is not quantized, and of the scales
-  bool group4;             // linear and embedding weights in 4 bits, groups of 32 along the input (NK layout)
+  std::string_view name;  // MLC's name
+  DType model_dtype;      // of everything that is not quantized, and of the scales
+  bool group4;            // linear and embedding weights in 4 bits, groups of 32 along the input (NK layout)
 };
 
 inline constexpr int64_t kGroupSize = 32;

@@ -28,7 +28,8 @@ TEST(DType, EveryFloat16SurvivesTheRoundTrip) {
 }
 
 __attribute__((target("f16c"))) uint16_t hardware_f16(float value) {
-  return static_cast<uint16_t>(_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(value), _MM_FROUND_TO_NEAREST_INT), 0));
+  return static_cast<uint16_t>(
+      _mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(value), _MM_FROUND_TO_NEAREST_INT), 0));
 }
 
 TEST(DType, Float16RoundsLikeTheProcessor) {

@@ -8,15 +8,17 @@ namespace dovetail {
 namespace {
 
 TEST(Json, KeepsTheOrderOfMembers) {
-  EXPECT_EQ(parse_json(R"({"b":1,"a":[true,null,1.5,"x",{"c":-2}]})", "t").dump(), R"({"b":1,"a":[true,null,1.5,"x",{"c":-2}]})");
+  EXPECT_EQ(parse_json(R"({"b":1,"a":[true,null,1.5,"x",{"c":-2}]})", "t").dump(),
+            R"({"b":1,"a":[true,null,1.5,"x",{"c":-2}]})");
 }
 
 TEST(Json, RefusesWhatALaxReaderTakes) {
   const std::string deep(5000, '[');
   for (std::string text :
-       {std::string(R"({"a":1,"a":2})"), std::string(R"({"a":{"b":1,"b":1}})"), std::string("[1,]"), std::string("[1] x"),
-        std::string(""), std::string("\xef\xbb\xbf{}"), std::string("\"\xff\""), std::string(R"("\ud800")"), std::string("NaN"),
-        std::string("01"), std::string("1e400"), std::string("// c\n1"), deep}) {
+       {std::string(R"({"a":1,"a":2})"), std::string(R"({"a":{"b":1,"b":1}})"), std::string("[1,]"),
+        std::string("[1] x"), std::string(""), std::string("\xef\xbb\xbf{}"), std::string("\"\xff\""),
+        std::string(R"("\ud800")"), std::string("NaN"), std::string("01"), std::string("1e400"),
+        std::string("// c\n1"), deep}) {
     EXPECT_THROW(parse_json(text, "t"), Error) << text.substr(0, 20);
   }
 }
@@ -26,8 +28,8 @@ TEST(Json, RefusesNumbersWhoseFractionADoubleLoses) {
                            "0.99999999999999999999", "100000000000000000000001e-1"}) {
     EXPECT_THROW(parse_json(text, "t"), Error) << text;
   }
-  for (const char* text : {"1.0", "1e0", "1200e-2", "12.50e1", "-0.0", "0e-999999999999", "1.5", "1e300", "0.1", "10.00",
-                           "0.00000001e8"}) {
+  for (const char* text : {"1.0", "1e0", "1200e-2", "12.50e1", "-0.0", "0e-999999999999", "1.5", "1e300",
+                           "0.1", "10.00", "0.00000001e8"}) {
     EXPECT_NO_THROW(parse_json(text, "t")) << text;
   }
   EXPECT_EQ(parse_json("1200e-2", "t").get<double>(), 12.0);
@@ -39,7 +41,8 @@ TEST(Json, NamesTheDocumentAndThePlace) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kMalformed);
-    EXPECT_NE(std::string(error.what()).find("x.json: not valid JSON at byte"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("x.json: not valid JSON at byte"), std::string::npos)
+        << error.what();
   }
 }
 

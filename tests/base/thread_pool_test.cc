@@ -26,7 +26,11 @@ TEST(ThreadPool, RunsEveryTaskOnce) {
 
 TEST(ThreadPool, RethrowsAndStaysUsable) {
   ThreadPool pool(3);
-  EXPECT_THROW(pool.run(50, [](int64_t task, int) { if (task == 7) throw std::runtime_error("7"); }), std::runtime_error);
+  EXPECT_THROW(pool.run(50,
+                        [](int64_t task, int) {
+                          if (task == 7) throw std::runtime_error("7");
+                        }),
+               std::runtime_error);
   std::atomic<int> sum{0};
   pool.run(10, [&](int64_t task, int) { sum += static_cast<int>(task); });
   EXPECT_EQ(sum, 45);
@@ -35,9 +39,8 @@ TEST(ThreadPool, RethrowsAndStaysUsable) {
 TEST(ThreadPool, NestedCallsKeepTheirWorker) {
   ThreadPool pool(2);
   std::atomic<int> wrong{0};
-  pool.run(8, [&](int64_t, int worker) {
-    pool.run(4, [&](int64_t, int inner) { wrong += inner != worker; });
-  });
+  pool.run(8,
+           [&](int64_t, int worker) { pool.run(4, [&](int64_t, int inner) { wrong += inner != worker; }); });
   EXPECT_EQ(wrong, 0);
 }
 

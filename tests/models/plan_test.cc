@@ -1,0 +1,147 @@
+#include "models/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "contract/manifest.h"
+#include "models/gemma4_plan.h"
+
+namespace dovetail::models {
+namespace {
+
+const std::string kContracts = std::string(DOVETAIL_TEST_DATA) + "/contracts/gemma-4-E2B-it/";
+
+Json e2b() { return read_json(kContracts + "config.json"); }
+
+std::string refusal(const Json& config) {
+  try {
+    plan_model(config, find_quantization("q4f16_1"), "config.json");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+class GemmaContract : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GemmaContract, IsExactlyTheReference) {
+  const Json reference = read_json(kContracts + GetParam() + ".json");
+  const ModelPlan plan = plan_model(e2b(), find_quantization(GetParam()), "config.json");
+  ASSERT_EQ(plan.parameters.size(), reference["parameters"].size());
+  for (size_t i = 0; i < plan.parameters.size(); ++i) {
+    const Parameter& parameter = plan.parameters[i];
+    EXPECT_EQ(Json::array({parameter.name, parameter.shape, dtype_name(parameter.dtype)}),
+              reference["parameters"][i]);
+  }
+  EXPECT_EQ(contract::to_json(plan.manifest()).dump(), reference["manifest"].dump());
+  EXPECT_EQ(contract::to_json(plan.artifact(Target::kCpu)).dump(), reference["artifact"]["cpu"].dump());
+  EXPECT_EQ(contract::to_json(plan.artifact(Target::kWebGpu)).dump(), reference["artifact"]["webgpu"].dump());
+}
+
+INSTANTIATE_TEST_SUITE_P(Quantizations, GemmaContract, ::testing::Values("q4f16_1", "q4f32_1", "q0f16"));
+
+TEST(Plan, PinnedNumbersOfTheSpecification) {
+  const ModelPlan plan = plan_model(e2b(), find_quantization("q4f16_1"), "config.json");
+  EXPECT_EQ(plan.parameters.size(), 1716u);
+  EXPECT_EQ(plan.artifact(Target::kCpu).resources.estimated_device_memory_bytes, 2797972550);
+  EXPECT_EQ(plan.artifact(Target::kCpu).resources.max_storage_buffer_binding_size, 201326592);
+  EXPECT_EQ(plan.manifest().interface_id,
+            "sha256:6453d39d6c1a05b41e3d10ac1547892e2fde2ae228c6705b122ffde5e4c9c490");
+  EXPECT_EQ(plan.sliding_window_size, -1);
+  EXPECT_EQ(plan.prefill_chunk_size, 512);
+}
+
+TEST(Plan, EveryQuantizationGivesAPlan) {
+  for (const Quantization& quantization : quantizations()) {
+    EXPECT_GT(plan_model(e2b(), quantization, "config.json").parameters.size(), 1000u) << quantization.name;
+  }
+  EXPECT_THROW(find_quantization("q5f16_1"), Error);
+}
+
+TEST(Plan, ReadsBackWhatItWritesIntoThePackage) {
+  const ModelPlan plan = plan_model(e2b(), find_quantization("q4f16_1"), "config.json");
+  const ModelPlan again = plan_model(plan.model_config, find_quantization("q4f16_1"), "mlc-chat-config.json");
+  EXPECT_EQ(again.manifest(), plan.manifest());
+  EXPECT_EQ(again.config_literal, plan.config_literal);
+}
+
+TEST(Plan, WithoutAnAudioTowerOnlyTextIsDeclared) {
+  Json config = e2b();
+  config.erase("audio_config");
+  const ModelPlan plan = plan_model(config, find_quantization("q4f16_1"), "config.json");
+  EXPECT_EQ(plan.tasks[0].second.inputs.size(), 1u);
+  EXPECT_TRUE(plan.programs[0].second.adapters.empty());
+  EXPECT_EQ(plan.manifest().interface_id,
+            "sha256:dfcfaf1a1cbdaf603a5855108c7b5c5701c0d5de4c873f38a6971692bddf93bd");
+}
+
+TEST(Plan, BothLayoutsOfTheHeadSizesAgree) {
+  Json newer = e2b();
+  Json& text = newer["text_config"];
+  text.erase("global_head_dim");
+  for (int i = 4; i < 35; i += 5) text["per_layer_config"][std::to_string(i)] = {{"head_dim", 512}};
+  EXPECT_EQ(plan_model(newer, find_quantization("q4f16_1"), "c").config_literal,
+            plan_model(e2b(), find_quantization("q4f16_1"), "c").config_literal);
+}
+
+TEST(Plan, BothLayoutsOfTensorNamesAgree) {
+  const ModelPlan plan = plan_model(e2b(), find_quantization("q0f16"), "c");
+  EXPECT_EQ(plan.canonical_name("model.language_model.norm.weight"), "language_model.norm.weight");
+  EXPECT_EQ(plan.canonical_name("language_model.model.norm.weight"), "language_model.norm.weight");
+  EXPECT_EQ(plan.canonical_name("model.audio_tower.layers.0.norm_out.weight"),
+            "audio_tower.layers.0.norm_out.weight");
+}
+
+TEST(Plan, UnknownArchitecturesAreRefusedWithTheKnownOnes) {
+  Json config = e2b();
+  config["architectures"] = {"PhiForCausalLM"};
+  const std::string text = refusal(config);
+  EXPECT_NE(text.find("PhiForCausalLM"), std::string::npos) << text;
+  EXPECT_NE(text.find("Gemma4ForConditionalGeneration"), std::string::npos) << text;
+  config.erase("architectures");
+  EXPECT_NE(refusal(config), "");
+}
+
+TEST(Plan, EveryWrongValueIsNamed) {
+  Json config = e2b();
+  config["text_config"]["hidden_size"] = -1;
+  config["text_config"]["num_attention_heads"] = "eight";
+  config["text_config"].erase("vocab_size");
+  config["audio_config"]["attention_context_left"] = 20;
+  const std::string text = refusal(config);
+  for (const char* part : {"text_config.hidden_size", "text_config.num_attention_heads",
+                           "text_config.vocab_size", "audio_config.attention_context_left"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+}
+
+TEST(Plan, AbsurdConfigurationsAreRefused) {
+  const auto with = [](const char* key, Json value) {
+    Json config = e2b();
+    config["text_config"][key] = std::move(value);
+    return config;
+  };
+  EXPECT_NE(refusal(with("num_hidden_layers", 1'000'000)), "");
+  EXPECT_NE(refusal(with("num_hidden_layers", 7)), "");  // layer_types has 35
+  EXPECT_NE(refusal(with("num_kv_shared_layers", 34)), "");
+  EXPECT_NE(refusal(with("num_key_value_heads", 3)), "");
+  EXPECT_NE(refusal(with("layer_types", 3)), "");
+  EXPECT_NE(refusal(with("global_head_dim", 511)), "");
+  EXPECT_NE(refusal(with("enable_moe_block", true)), "");
+  EXPECT_NE(refusal(with("attention_k_eq_v", true)), "");
+  EXPECT_NE(refusal(with("per_layer_config", {{"99", {{"head_dim", 512}}}})), "");
+  EXPECT_NE(refusal(with("rms_norm_eps", "small")), "");
+  EXPECT_NE(refusal(Json::array()), "");
+  EXPECT_NE(refusal(Json::object()), "");
+}
+
+TEST(Plan, AudioRowsFollowTheFrames) {
+  EXPECT_EQ(audio_rows(161), 1);
+  EXPECT_EQ(audio_rows(27815), 44);
+  EXPECT_EQ(audio_rows(12095), 19);
+  EXPECT_EQ(audio_rows(480000), 750);
+  EXPECT_EQ(audio_frames(160), 0);
+}
+
+}  // namespace
+}  // namespace dovetail::models

@@ -154,8 +154,7 @@ Level best_level() {
   for (auto level = built.rbegin(); level != built.rend(); ++level) {
     if (cpu_supports(*level)) return *level;
   }
-  if (built.empty()) return Level::kReference;
-  return checked(built.front(), "CPU");
+  return checked(built.empty() ? Level::kAvx2 : built.front(), "CPU");
 }
 
 Context::Context(Level level, int threads) : level_(checked(level, "CPU")), kernels_(linked_table(level)) {

@@ -1,0 +1,227 @@
+// Products in float32 of matrices of any type.
+//
+// Lanes run along the columns: lane l of the one accumulator of a result adds the columns l, l + kLanes, … in
+// ascending order, and horizontal_sums() ends it. Both products below keep to that order.
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/q4.h"
+#include "ops/cpu/simd.h"
+
+namespace dovetail::ops::DOVETAIL_LEVEL {
+namespace {
+
+constexpr int kRows = 4;  // weight rows of a register tile
+#if defined(DOVETAIL_WIDE)
+constexpr int kTokens = 6;
+#else
+constexpr int kTokens = 2;
+#endif
+constexpr int64_t kFewRows = 2;  // up to here weights are used once or twice: not worth a tile
+constexpr int64_t kBlock = 512;  // columns of a cache tile
+constexpr int64_t kTileRows = 16;
+constexpr int64_t kChunk = 96;  // rows of x whose accumulators are kept between blocks
+
+// Columns [begin, end) of a row as float32, zeros up to the next multiple of kLanes. begin is a multiple
+// of 32.
+void expand(const Matrix& w, int64_t row, int64_t begin, int64_t end, float* out) {
+  const int64_t whole = begin + (end - begin) / kLanes * kLanes;
+  auto convert = [&](auto type) {
+    using Type = decltype(type);
+    const uint8_t* const source = bytes(w.data) + row * w.cols * Type::kBytes;
+    for (int64_t k = begin; k < whole; k += kLanes)
+      store(out + k - begin, Type::get(source + k * Type::kBytes));
+    if (whole < end) store(out + whole - begin, Type::get_n(source + whole * Type::kBytes, end - whole));
+  };
+  switch (w.type) {
+    case Matrix::Type::kF32:
+      return convert(F32{});
+    case Matrix::Type::kF16:
+      return convert(F16{});
+    case Matrix::Type::kBF16:
+      return convert(BF16{});
+    case Matrix::Type::kQ4:
+      break;
+  }
+  const int64_t groups = groups_of(w.cols);
+  const F zero_point = set1(kZeroPoint);
+  for (int64_t k = begin; k < end; k += kGroup) {
+    const int64_t group = row * groups + k / kGroup;
+    const F scale = set1(read_number(bytes(w.scales) + group * number_bytes(w.scale_type), w.scale_type));
+    const __m128i packed =
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes(w.data) + group * kGroupBytes));
+    const __m128i low = _mm_and_si128(packed, _mm_set1_epi8(15));
+    const __m128i high = _mm_and_si128(_mm_srli_epi16(packed, 4), _mm_set1_epi8(15));
+    uint8_t nibbles[kGroup];
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(nibbles), _mm_unpacklo_epi8(low, high));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(nibbles + 16), _mm_unpackhi_epi8(low, high));
+    float* const to = out + k - begin;
+    for (int64_t i = 0; i < kGroup && k + i < end; i += kLanes) {
+      store(to + i, mul(sub(load_u8(nibbles + i), zero_point), scale));
+    }
+  }
+  for (int64_t k = end; k < begin + round_up(end - begin, kLanes); ++k) out[k - begin] = 0.0f;
+}
+
+// acc[t][r] += columns [0, count) of x row t times weight row r. The end of a row may be a part of a vector.
+template <typename Type, int T>
+DOVETAIL_INLINE void accumulate(const float* const (&x)[T], const uint8_t* const (&w)[kRows], int64_t count,
+                                F (&acc)[T][kRows]) {
+  int64_t k = 0;
+  for (; k + kLanes <= count; k += kLanes) {
+    F v[kRows];
+    for (int r = 0; r < kRows; ++r) v[r] = Type::get(w[r] + k * Type::kBytes);
+    for (int t = 0; t < T; ++t) {
+      const F a = load(x[t] + k);
+      for (int r = 0; r < kRows; ++r) acc[t][r] = fma(a, v[r], acc[t][r]);
+    }
+  }
+  if (k < count) {
+    for (int t = 0; t < T; ++t) {
+      const F a = load_n(x[t] + k, count - k);
+      for (int r = 0; r < kRows; ++r)
+        acc[t][r] = fma(a, Type::get_n(w[r] + k * Type::kBytes, count - k), acc[t][r]);
+    }
+  }
+}
+
+DOVETAIL_INLINE void finish(const F (&acc)[kRows], int64_t rows, float* y) {
+  float values[kRows];
+  _mm_storeu_ps(values, horizontal_sums(acc[0], acc[1], acc[2], acc[3]));
+  for (int64_t r = 0; r < smaller(kRows, rows); ++r) y[r] = values[r];
+}
+
+// Few rows of x: whole rows of weights straight from memory.
+template <typename Type, int T>
+void few_rows(const float* x, int64_t cols, const uint8_t* const (&w)[kRows], int64_t rows, float* y,
+              int64_t y_stride) {
+  const float* source[T];
+  for (int t = 0; t < T; ++t) source[t] = x + t * cols;
+  F acc[T][kRows];
+  for (int t = 0; t < T; ++t) {
+    for (int r = 0; r < kRows; ++r) acc[t][r] = zero();
+  }
+  accumulate<Type, T>(source, w, cols, acc);
+  for (int t = 0; t < T; ++t) finish(acc[t], rows, y + t * y_stride);
+}
+
+template <typename Type>
+void few_rows_of_type(const float* x, int64_t m, const Matrix& w, int64_t row_begin, int64_t row_end,
+                      float* y, int64_t y_stride) {
+  for (int64_t row = row_begin; row < row_end; row += kRows) {
+    const uint8_t* rows[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      rows[r] = bytes(w.data) + smaller(row + r, row_end - 1) * w.cols * Type::kBytes;
+    }
+    if (m == 1) few_rows<Type, 1>(x, w.cols, rows, row_end - row, y + row, y_stride);
+    if (m == 2) few_rows<Type, 2>(x, w.cols, rows, row_end - row, y + row, y_stride);
+  }
+}
+
+// One register tile of one block: kRows expanded rows, T rows of x, accumulators [T][kTileRows] vectors in
+// memory.
+template <int T>
+void block_product(const float* x, int64_t x_stride, const float* tile, int64_t count, bool first,
+                   float* sums) {
+  const float* source[T];
+  for (int t = 0; t < T; ++t) source[t] = x + t * x_stride;
+  for (int64_t row = 0; row < kTileRows; row += kRows) {
+    const uint8_t* w[kRows];
+    for (int r = 0; r < kRows; ++r) w[r] = bytes(tile + (row + r) * kBlock);
+    F acc[T][kRows];
+    float* const kept = sums + row * kLanes;
+    for (int t = 0; t < T; ++t) {
+      for (int r = 0; r < kRows; ++r) acc[t][r] = first ? zero() : load(kept + (t * kTileRows + r) * kLanes);
+    }
+    accumulate<F32, T>(source, w, count, acc);
+    for (int t = 0; t < T; ++t) {
+      for (int r = 0; r < kRows; ++r) store(kept + (t * kTileRows + r) * kLanes, acc[t][r]);
+    }
+  }
+}
+
+using BlockProduct = void (*)(const float*, int64_t, const float*, int64_t, bool, float*);
+constexpr BlockProduct kBlockProducts[] = {
+    block_product<1>, block_product<2>,
+#if defined(DOVETAIL_WIDE)
+    block_product<3>, block_product<4>, block_product<5>, block_product<6>,
+#endif
+};
+static_assert(sizeof kBlockProducts / sizeof kBlockProducts[0] == kTokens);
+
+void many_rows(const float* x, int64_t m, const Matrix& w, int64_t row_begin, int64_t row_end, float* y,
+               int64_t y_stride, float* scratch) {
+  float* const tile = scratch;
+  float* const sums = scratch + kTileRows * kBlock;
+  for (int64_t chunk = 0; chunk < m; chunk += kChunk) {
+    const int64_t tokens = smaller(kChunk, m - chunk);
+    for (int64_t row = row_begin; row < row_end; row += kTileRows) {
+      const int64_t rows = smaller(kTileRows, row_end - row);
+      for (int64_t begin = 0; begin < w.cols; begin += kBlock) {
+        const int64_t count = smaller(kBlock, w.cols - begin);
+        for (int64_t r = 0; r < kTileRows; ++r) {
+          expand(w, row + smaller(r, rows - 1), begin, begin + count, tile + r * kBlock);
+        }
+        for (int64_t i = 0; i < tokens; i += kTokens) {
+          kBlockProducts[smaller(kTokens, tokens - i) - 1](x + (chunk + i) * w.cols + begin, w.cols, tile,
+                                                           count, begin == 0, sums + i * kTileRows * kLanes);
+        }
+      }
+      for (int64_t i = 0; i < tokens; ++i) {
+        for (int64_t r = 0; r < rows; r += kRows) {
+          F acc[kRows];
+          for (int j = 0; j < kRows; ++j) acc[j] = load(sums + (i * kTileRows + r + j) * kLanes);
+          finish(acc, rows - r, y + (chunk + i) * y_stride + row + r);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+size_t matmul_f32_scratch(int64_t m, int64_t cols) {
+  // Q4 rows are always expanded: kRows whole rows when there are few rows of x.
+  const int64_t few = kRows * round_up(cols, kLanes);
+  const int64_t many = kTileRows * kBlock + smaller(m, kChunk) * kTileRows * kLanes;
+  return static_cast<size_t>(m <= kFewRows ? few : many) * sizeof(float);
+}
+
+void matmul_f32(const float* x, int64_t m, const Matrix& w, int64_t row_begin, int64_t row_end, float* y,
+                int64_t y_stride, void* scratch) {
+  float* const memory = static_cast<float*>(scratch);
+  if (m > kFewRows) return many_rows(x, m, w, row_begin, row_end, y, y_stride, memory);
+  switch (w.type) {
+    case Matrix::Type::kF32:
+      return few_rows_of_type<F32>(x, m, w, row_begin, row_end, y, y_stride);
+    case Matrix::Type::kF16:
+      return few_rows_of_type<F16>(x, m, w, row_begin, row_end, y, y_stride);
+    case Matrix::Type::kBF16:
+      return few_rows_of_type<BF16>(x, m, w, row_begin, row_end, y, y_stride);
+    case Matrix::Type::kQ4:
+      break;
+  }
+  const int64_t stride = round_up(w.cols, kLanes);
+  for (int64_t row = row_begin; row < row_end; row += kRows) {
+    const uint8_t* rows[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      expand(w, smaller(row + r, row_end - 1), 0, w.cols, memory + r * stride);
+      rows[r] = bytes(memory + r * stride);
+    }
+    if (m == 1) few_rows<F32, 1>(x, w.cols, rows, row_end - row, y + row, y_stride);
+    if (m == 2) few_rows<F32, 2>(x, w.cols, rows, row_end - row, y + row, y_stride);
+  }
+}
+
+void dequantize_row(const Matrix& w, int64_t row, float scale, float* out) {
+  constexpr int64_t kPiece = 256;
+  const F factor = set1(scale);
+  alignas(64) float piece[kPiece];
+  for (int64_t begin = 0; begin < w.cols; begin += kPiece) {
+    const int64_t count = smaller(kPiece, w.cols - begin);
+    expand(w, row, begin, begin + count, piece);
+    for (int64_t k = 0; k < count; k += kLanes) {
+      store_n(out + begin + k, mul(load(piece + k), factor), smaller(kLanes, count - k));
+    }
+  }
+}
+
+}  // namespace dovetail::ops::DOVETAIL_LEVEL

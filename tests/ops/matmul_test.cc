@@ -1,0 +1,282 @@
+// Products of every level against the plain implementation: odd sizes, extreme values, guarded memory, and
+// the same bits whatever the number of rows.
+#include "ops_test_util.h"
+
+namespace dovetail::ops {
+namespace {
+
+constexpr int64_t kSizes[] = {1, 2, 3, 5, 7, 15, 16, 17, 31, 33, 63, 65, 100, 129};
+
+// What rounding errors of a dot product are relative to: Σ |x| |w|.
+double magnitude(const float* x, const Matrix& w, int64_t row) {
+  std::vector<float> values(static_cast<size_t>(w.cols));
+  reference_table().dequantize_row(w, row, 1.0f, values.data());
+  double sum = 0;
+  for (int64_t k = 0; k < w.cols; ++k)
+    sum += std::fabs(static_cast<double>(x[k]) * values[static_cast<size_t>(k)]);
+  return sum;
+}
+
+Guarded<float> product_int8(const KernelTable& table, const float* x, int64_t m, const Matrix& w) {
+  const size_t stride = table.quantized_row_bytes(w.cols);
+  Guarded<std::byte> rounded(stride * static_cast<size_t>(m));
+  if (reinterpret_cast<uintptr_t>(rounded.data()) % 4 != 0) std::abort();
+  for (int64_t i = 0; i < m; ++i)
+    table.quantize_row(x + i * w.cols, w.cols, rounded.data() + static_cast<size_t>(i) * stride);
+  Scratch scratch(table.matmul_int8_scratch(m, w.cols));
+  Guarded<float> y(static_cast<size_t>(m * w.rows));
+  table.matmul_int8(rounded.data(), m, w, 0, w.rows, y.data(), w.rows, scratch.data());
+  return y;
+}
+
+Guarded<float> product_f32(const KernelTable& table, const float* x, int64_t m, const Matrix& w) {
+  Scratch scratch(table.matmul_f32_scratch(m, w.cols));
+  Guarded<float> y(static_cast<size_t>(m * w.rows));
+  table.matmul_f32(x, m, w, 0, w.rows, y.data(), w.rows, scratch.data());
+  return y;
+}
+
+using Product = Guarded<float> (*)(const KernelTable&, const float*, int64_t, const Matrix&);
+
+// Float additions over groups (int8) or columns (f32): the bound grows with their number.
+void compare(const KernelTable& table, Product product, Random& random, int64_t m, const Matrix& w,
+             float x_scale, const std::string& what) {
+  const Guarded<float> x = random_floats(random, static_cast<size_t>(m * w.cols), x_scale);
+  const Guarded<float> expected = product(reference_table(), x.data(), m, w);
+  const Guarded<float> actual = product(table, x.data(), m, w);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t r = 0; r < w.rows; ++r) {
+      const size_t at = static_cast<size_t>(i * w.rows + r);
+      expect_close(actual[at], expected[at], 2e-6, magnitude(x.data() + i * w.cols, w, r),
+                   what + " m " + std::to_string(m) + " rows " + std::to_string(w.rows) + " cols " +
+                       std::to_string(w.cols) + " at " + std::to_string(at));
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+class MatmulTest : public LevelTest {};
+INSTANTIATE_LEVELS(MatmulTest);
+
+TEST_P(MatmulTest, Int8OddSizes) {
+  Random random(1);
+  for (const DType scale_type : {DType::kFloat16, DType::kBFloat16, DType::kFloat32}) {
+    for (const int64_t cols : kSizes) {
+      for (const int64_t rows : {1, 3, 4, 5, 16, 17, 33}) {
+        const OwnedMatrix w = random_q4(random, rows, cols, scale_type);
+        for (const int64_t m : {1, 2, 3, 4, 5, 7, 13})
+          compare(table(), product_int8, random, m, w.matrix, 1.0f, "int8");
+      }
+    }
+  }
+}
+
+TEST_P(MatmulTest, Int8LongRows) {
+  Random random(2);
+  for (const int64_t cols : {640, 1000, 2048, 2080}) {
+    const OwnedMatrix w = random_q4(random, 37, cols);
+    for (const int64_t m : {1, 9, 64}) compare(table(), product_int8, random, m, w.matrix, 3.0f, "int8");
+  }
+}
+
+TEST_P(MatmulTest, F32OddSizes) {
+  Random random(3);
+  for (const auto type : {Matrix::Type::kF32, Matrix::Type::kF16, Matrix::Type::kBF16, Matrix::Type::kQ4}) {
+    for (const int64_t cols : kSizes) {
+      for (const int64_t rows : {1, 3, 4, 5, 16, 17, 33}) {
+        const OwnedMatrix w = type == Matrix::Type::kQ4 ? random_q4(random, rows, cols)
+                                                        : random_dense(random, rows, cols, type);
+        for (const int64_t m : {1, 2, 3, 5, 7})
+          compare(table(), product_f32, random, m, w.matrix, 1.0f, "f32");
+      }
+    }
+  }
+}
+
+TEST_P(MatmulTest, F32ColumnsOfSeveralBlocks) {
+  Random random(4);
+  for (const auto type : {Matrix::Type::kF32, Matrix::Type::kF16, Matrix::Type::kQ4}) {
+    for (const int64_t cols : {511, 512, 513, 1100}) {
+      const OwnedMatrix w =
+          type == Matrix::Type::kQ4 ? random_q4(random, 18, cols) : random_dense(random, 18, cols, type);
+      for (const int64_t m : {1, 3, 97, 200}) compare(table(), product_f32, random, m, w.matrix, 1.0f, "f32");
+    }
+  }
+}
+
+// Weights that lie at an odd multiple of two bytes, as in a shard.
+TEST_P(MatmulTest, UnalignedWeights) {
+  Random random(5);
+  OwnedMatrix w = random_q4(random, 9, 96);
+  const Guarded<float> x = random_floats(random, 5 * 96);
+  const Guarded<float> expected = product_int8(table(), x.data(), 5, w.matrix);
+  Guarded<uint8_t> data(w.data.size() + 2, true), scales(w.scales.size() + 2, true);
+  std::memcpy(data.data() + 2, w.data.data(), w.data.size());
+  std::memcpy(scales.data() + 2, w.scales.data(), w.scales.size());
+  w.matrix.data = data.data() + 2;
+  w.matrix.scales = scales.data() + 2;
+  expect_same_bits(product_int8(table(), x.data(), 5, w.matrix), expected, expected.size(), "unaligned");
+}
+
+// The product of a row must not depend on how many rows come with it, nor on how the weight rows are cut.
+void expect_same_rows(const KernelTable& table, Product product, const Matrix& w, int64_t most,
+                      Random& random) {
+  const Guarded<float> x = random_floats(random, static_cast<size_t>(most * w.cols));
+  std::vector<float> alone(static_cast<size_t>(most * w.rows));
+  for (int64_t i = 0; i < most; ++i) {
+    const Guarded<float> y = product(table, x.data() + i * w.cols, 1, w);
+    std::memcpy(alone.data() + i * w.rows, y.data(), static_cast<size_t>(w.rows) * sizeof(float));
+  }
+  for (int64_t m = 2; m <= most; ++m) {
+    expect_same_bits(product(table, x.data(), m, w), alone, static_cast<size_t>(m * w.rows),
+                     "m " + std::to_string(m));
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST_P(MatmulTest, Int8SameBitsForAnyNumberOfRows) {
+  Random random(6);
+  for (const int64_t cols : {32, 160, 224, 333}) {
+    const OwnedMatrix w = random_q4(random, 45, cols);
+    expect_same_rows(table(), product_int8, w.matrix, 70, random);
+  }
+}
+
+TEST_P(MatmulTest, F32SameBitsForAnyNumberOfRows) {
+  Random random(7);
+  for (const auto type : {Matrix::Type::kF32, Matrix::Type::kF16, Matrix::Type::kBF16, Matrix::Type::kQ4}) {
+    for (const int64_t cols : {65, 600}) {
+      const OwnedMatrix w =
+          type == Matrix::Type::kQ4 ? random_q4(random, 21, cols) : random_dense(random, 21, cols, type);
+      expect_same_rows(table(), product_f32, w.matrix, 70, random);
+    }
+  }
+}
+
+TEST_P(MatmulTest, SameBitsForAnyCutOfTheRows) {
+  Random random(8);
+  const int64_t cols = 230, m = 9;
+  const OwnedMatrix w = random_q4(random, 50, cols);
+  const Guarded<float> x = random_floats(random, static_cast<size_t>(m * cols));
+  const Guarded<float> f32 = product_f32(table(), x.data(), m, w.matrix);
+  Scratch scratch(table().matmul_f32_scratch(m, cols));
+  for (const int64_t cut : {1, 3, 17, 32, 49}) {
+    Guarded<float> y(f32.size());
+    table().matmul_f32(x.data(), m, w.matrix, 0, cut, y.data(), 50, scratch.data());
+    table().matmul_f32(x.data(), m, w.matrix, cut, 50, y.data(), 50, scratch.data());
+    expect_same_bits(y, f32, f32.size(), "f32 cut " + std::to_string(cut));
+  }
+}
+
+// Sums at the limits of int16 and int8: all weights 15 or 0, all activations at the ends of the range.
+TEST_P(MatmulTest, Int8ExtremeOperands) {
+  const int64_t cols = 128, rows = 20;
+  for (const uint8_t fill : {0x00, 0xff, 0xf0, 0x0f}) {
+    Guarded<uint8_t> data(static_cast<size_t>(rows * cols / 2));
+    std::memset(data.data(), fill, data.size());
+    for (const float scale : {1.0f, 0.0f, 5.9604645e-8f, 65504.0f}) {
+      Guarded<uint8_t> scales(static_cast<size_t>(rows * cols / 32 * 2));
+      for (size_t i = 0; i < scales.size(); i += 2) put_number(scales.data() + i, DType::kFloat16, scale);
+      const Matrix w{Matrix::Type::kQ4, DType::kFloat16, data.data(), scales.data(), rows, cols};
+      for (const float x_size : {127.0f, -127.0f, 1e30f, -1e30f, 1e-37f, 1e-45f, -0.0f}) {
+        for (const int64_t m : {1, 6}) {
+          Guarded<float> x(static_cast<size_t>(m * cols));
+          for (size_t i = 0; i < x.size(); ++i) x[i] = x_size;
+          const Guarded<float> expected = product_int8(reference_table(), x.data(), m, w);
+          const Guarded<float> actual = product_int8(table(), x.data(), m, w);
+          for (size_t i = 0; i < actual.size(); ++i) {
+            expect_close(actual[i], expected[i], 1e-6, std::fabs(expected[i]),
+                         "fill " + std::to_string(fill));
+            ASSERT_FALSE(HasFatalFailure()) << "scale " << scale << " x " << x_size << " m " << m;
+          }
+        }
+      }
+    }
+  }
+}
+
+// One activation that is not finite must show in every output of its row, and in no other row.
+TEST_P(MatmulTest, NonFiniteActivationsPropagate) {
+  Random random(9);
+  const int64_t cols = 100, rows = 35;
+  const OwnedMatrix q4 = random_q4(random, rows, cols);
+  for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+    for (const int64_t m : {1, 2, 8}) {
+      for (const int64_t place : {0, 31, 32, 99}) {
+        Guarded<float> x = random_floats(random, static_cast<size_t>(m * cols));
+        x[static_cast<size_t>((m - 1) * cols + place)] = bad;
+        for (const Product product : {product_int8, product_f32}) {
+          const Guarded<float> y = product(table(), x.data(), m, q4.matrix);
+          for (int64_t i = 0; i < m; ++i) {
+            for (int64_t r = 0; r < rows; ++r) {
+              const float value = y[static_cast<size_t>(i * rows + r)];
+              ASSERT_EQ(std::isfinite(value), i != m - 1) << "x " << bad << " row " << i << " column " << r;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MatmulTest, NonFiniteScalesPropagate) {
+  Random random(10);
+  OwnedMatrix w = random_q4(random, 8, 96);
+  put_number(w.scales.data() + (3 * 3 + 1) * 2, DType::kFloat16, std::nanf(""));
+  const Guarded<float> x = random_floats(random, 6 * 96);
+  for (const int64_t m : {1, 6}) {
+    const Guarded<float> y = product_int8(table(), x.data(), m, w.matrix);
+    for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(std::isnan(y[i]), i % 8 == 3) << i;
+  }
+}
+
+// Rounding is exact arithmetic: every level must give the numbers of the plain implementation, seen through a
+// product with a unit vector.
+TEST_P(MatmulTest, RoundsActivationsAsThePlainImplementation) {
+  Random random(11);
+  const int64_t cols = 96;
+  const OwnedMatrix w = random_q4(random, 64, cols, DType::kFloat32);
+  for (const float size : {1e-38f, 1e-20f, 1.0f, 300.0f, 1e30f}) {
+    const Guarded<float> x = random_floats(random, static_cast<size_t>(cols), size);
+    const Guarded<float> expected = product_int8(reference_table(), x.data(), 1, w.matrix);
+    const Guarded<float> actual = product_int8(table(), x.data(), 1, w.matrix);
+    for (size_t i = 0; i < 64; ++i) {
+      expect_close(actual[i], expected[i], 1e-6, magnitude(x.data(), w.matrix, static_cast<int64_t>(i)),
+                   "rounded");
+    }
+  }
+}
+
+TEST_P(MatmulTest, DequantizesRowsExactly) {
+  Random random(12);
+  for (const auto type : {Matrix::Type::kF32, Matrix::Type::kF16, Matrix::Type::kBF16, Matrix::Type::kQ4}) {
+    for (const int64_t cols : {1, 31, 33, 129, 255, 257, 300}) {
+      const OwnedMatrix w =
+          type == Matrix::Type::kQ4 ? random_q4(random, 3, cols) : random_dense(random, 3, cols, type);
+      for (int64_t row = 0; row < 3; ++row) {
+        Guarded<float> expected(static_cast<size_t>(cols)), actual(static_cast<size_t>(cols));
+        reference_table().dequantize_row(w.matrix, row, 1.7f, expected.data());
+        table().dequantize_row(w.matrix, row, 1.7f, actual.data());
+        expect_same_bits(actual, expected, expected.size(), "row");
+      }
+    }
+  }
+}
+
+// SIMDe stands in for the instructions bit by bit.
+TEST(MatmulSimde, SameBitsAsAvx512) {
+  if (!cpu_supports(Level::kAvx512)) GTEST_SKIP() << "this CPU has no AVX-512";
+  Random random(13);
+  const OwnedMatrix w = random_q4(random, 33, 300);
+  const Guarded<float> x = random_floats(random, 7 * 300);
+  for (const Product product : {product_int8, product_f32}) {
+    for (const int64_t m : {1, 7}) {
+      const Guarded<float> native = product(dovetail_ops_table_avx512, x.data(), m, w.matrix);
+      expect_same_bits(product(dovetail_ops_table_avx512_simde, x.data(), m, w.matrix), native, native.size(),
+                       "SIMDe");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dovetail::ops

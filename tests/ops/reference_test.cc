@@ -1,0 +1,126 @@
+// The plain implementation against values worked out by hand.
+#include "ops/reference/reference.h"
+
+#include "ops_test_util.h"
+
+namespace dovetail::ops {
+namespace {
+
+TEST(Reference, ReadsNibblesLowFirstAndTakesOffTheZeroPoint) {
+  // Word 0x76543210: element i of the first eight is i; the other words are zero, elements of -7.
+  const uint32_t words[4] = {0x76543210u, 0, 0, 0xfu << 28};
+  const uint16_t scale = f32_to_f16(0.5f);
+  const Matrix w{Matrix::Type::kQ4, DType::kFloat16, words, &scale, 1, 32};
+  EXPECT_EQ(reference::element(w, 0, 0), -3.5f);
+  EXPECT_EQ(reference::element(w, 0, 7), 0.0f);
+  EXPECT_EQ(reference::element(w, 0, 8), -3.5f);
+  EXPECT_EQ(reference::element(w, 0, 31), 4.0f);
+}
+
+TEST(Reference, RoundsActivationsPerGroupToEven) {
+  std::vector<float> x(33, 0.0f);
+  x[0] = 254.0f;  // scale 2
+  x[1] = 3.0f;    // 1.5 → 2
+  x[2] = 1.0f;    // 0.5 → 0
+  x[3] = -3.0f;
+  x[32] = -1.0f;  // second group: scale 1 / 127
+  std::vector<std::byte> out(reference::quantized_row_bytes(33));
+  reference::quantize_row(x.data(), 33, out.data());
+  const int8_t* q = reinterpret_cast<const int8_t*>(out.data());
+  const float* scales = reinterpret_cast<const float*>(q + 64);
+  EXPECT_EQ(q[0], 127);
+  EXPECT_EQ(q[1], 2);
+  EXPECT_EQ(q[2], 0);
+  EXPECT_EQ(q[3], -2);
+  EXPECT_EQ(q[32], -127);
+  EXPECT_EQ(q[33], 0);
+  EXPECT_EQ(scales[0], 2.0f);
+  EXPECT_EQ(scales[1], 1.0f / 127.0f);
+}
+
+TEST(Reference, Products) {
+  const uint32_t words[4] = {0x98u, 0, 0, 0};  // elements 1 and 2, then -7
+  const uint16_t scale = f32_to_f16(0.25f);
+  const Matrix w{Matrix::Type::kQ4, DType::kFloat16, words, &scale, 1, 2};
+  const float x[2] = {127.0f, -127.0f};
+  float y = 0;
+  reference::matmul_f32(x, 1, w, 0, 1, &y, 1, nullptr);
+  EXPECT_EQ(y, -31.75f);
+  std::vector<std::byte> rounded(reference::quantized_row_bytes(2));
+  reference::quantize_row(x, 2, rounded.data());
+  y = 0;
+  reference::matmul_int8(rounded.data(), 1, w, 0, 1, &y, 1, nullptr);
+  EXPECT_EQ(y, -31.75f);
+}
+
+TEST(Reference, Norms) {
+  const float x[2] = {3.0f, 4.0f}, weight[2] = {1.0f, 2.0f}, bias[2] = {0.5f, 0.5f};
+  float y[2];
+  reference::rms_norm(x, 1, 2, weight, 0.0f, y);
+  EXPECT_FLOAT_EQ(y[0], 3.0f / std::sqrt(12.5f));
+  EXPECT_FLOAT_EQ(y[1], 8.0f / std::sqrt(12.5f));
+  reference::layer_norm(x, 1, 2, weight, bias, 0.0f, y);
+  EXPECT_FLOAT_EQ(y[0], -0.5f);
+  EXPECT_FLOAT_EQ(y[1], 2.5f);
+}
+
+TEST(Reference, ActivationsAndRotation) {
+  const float gate_up[2] = {1.0f, 2.0f};
+  float out;
+  reference::gelu_tanh_gate(gate_up, 1, 1, &out);
+  EXPECT_NEAR(out, 2 * 0.841192, 1e-6);
+  reference::glu(gate_up, 1, 1, &out);
+  EXPECT_NEAR(out, 0.880797, 1e-6);
+  float x = 1.0f;
+  reference::silu(&x, 1);
+  EXPECT_NEAR(x, 0.731059, 1e-6);
+  x = 100.0f;
+  reference::softcap(&x, 30.0f, 1);
+  EXPECT_NEAR(x, 30 * std::tanh(100.0 / 30), 1e-5);
+
+  // A quarter turn takes the first half to the second.
+  float v[4] = {1.0f, 2.0f, 3.0f, 4.0f};
+  const float cos[2] = {0.0f, 1.0f}, sin[2] = {1.0f, 0.0f};
+  reference::rope(v, 1, 1, 4, cos, sin);
+  EXPECT_EQ(v[0], -3.0f);
+  EXPECT_EQ(v[2], 1.0f);
+  EXPECT_EQ(v[1], 2.0f);
+  EXPECT_EQ(v[3], 4.0f);
+}
+
+TEST(Reference, AttentionWeighsTheValuesItSees) {
+  std::vector<float> keys(16), values(16);
+  const int32_t page = 0;
+  const KvPages kv{DType::kFloat32, keys.data(), values.data(), &page, 1, 1};
+  const float k[3] = {9.0f, 0.0f, 1.0f}, v[3] = {100.0f, 1.0f, 2.0f};
+  reference::store_kv(k, v, 3, 0, kv);
+  const float q = 2.0f;
+  const int32_t begin = 1, end = 3;
+  float out = 0;
+  const AttentionTile tile{&q, &out, 1, &begin, &end, 0.5f, 0.0f, 0, 1, 0, 1, 0};
+  reference::attention(tile, kv, nullptr);
+  EXPECT_NEAR(out, (1 + 2 * std::exp(1.0)) / (1 + std::exp(1.0)), 1e-6);
+}
+
+TEST(Reference, LocalAttentionAddsThePositionToTheKey) {
+  const float q[2] = {1.0f, 1.0f}, k[2] = {0.5f, 0.0f}, v[2] = {1.0f, 3.0f};
+  const float relative[3] = {100.0f, 0.25f, 0.0f};  // distances 2 (outside), 1, 0
+  float out[2], scratch[32];
+  const LocalAttention args{q, k, v, relative, out, 1, 1, 2, 0.0f};
+  reference::local_relative_attention(args, 0, 2, scratch);
+  EXPECT_EQ(out[0], 1.0f);
+  const double older = std::exp(0.75), newer = 1.0;
+  EXPECT_NEAR(out[1], (older + 3 * newer) / (older + newer), 1e-6);
+}
+
+TEST(Reference, DepthwiseConvolutionIsCausal) {
+  const float x[3] = {1.0f, 2.0f, 3.0f}, weight[2] = {10.0f, 1.0f};
+  float y[3];
+  reference::depthwise_causal_conv(x, 0, 3, 1, weight, 2, y);
+  EXPECT_EQ(y[0], 1.0f);
+  EXPECT_EQ(y[1], 12.0f);
+  EXPECT_EQ(y[2], 23.0f);
+}
+
+}  // namespace
+}  // namespace dovetail::ops

@@ -1,0 +1,112 @@
+// Whole operations: the same bits for any number of threads, on every level.
+#include "ops_test_util.h"
+
+namespace dovetail::ops {
+namespace {
+
+// One of everything that is large enough to be split.
+std::vector<float> run_all(Context& context) {
+  Random random(1);
+  const int64_t m = 70, k = 300, n = 515;
+  const OwnedMatrix a = random_q4(random, n, k), b = random_q4(random, 77, k);
+  const OwnedMatrix dense = random_dense(random, n, k, Matrix::Type::kF16);
+  const Guarded<float> x = random_floats(random, static_cast<size_t>(m * k));
+  std::vector<float> all;
+  auto keep = [&](const std::vector<float>& values) { all.insert(all.end(), values.begin(), values.end()); };
+
+  for (const int64_t rows : {int64_t{1}, int64_t{2}, m}) {
+    std::vector<float> y(static_cast<size_t>(rows * n)), z(static_cast<size_t>(rows * 77));
+    for (const Precision precision : {Precision::kInt8, Precision::kExact}) {
+      context.precision = precision;
+      const Product products[] = {{&a.matrix, y.data()}, {&b.matrix, z.data()}};
+      matmul(context, x.data(), rows, products);
+      keep(y);
+      keep(z);
+    }
+    matmul(context, x.data(), rows, dense.matrix, y.data());
+    keep(y);
+  }
+
+  std::vector<int32_t> ids(200);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % 77);
+  std::vector<float> rows(ids.size() * static_cast<size_t>(k));
+  embed_rows(context, b.matrix, ids, 2.0f, rows.data());
+  keep(rows);
+  const int64_t count = static_cast<int64_t>(ids.size());
+  rms_norm(context, rows.data(), count, k, x.data(), 1e-6f, rows.data());
+  silu(context, rows.data(), count * k);
+  softcap(context, rows.data(), 3.0f, count * k);
+  keep(rows);
+  std::vector<float> half(rows.size() / 2);
+  gelu_tanh_gate(context, rows.data(), count, k / 2, half.data());
+  keep(half);
+
+  const int64_t heads = 6, dim = 64, positions = 190;
+  std::vector<int32_t> pages(12), begin, end;
+  for (size_t p = 0; p < pages.size(); ++p) pages[p] = static_cast<int32_t>((p * 5) % 12);
+  std::vector<uint16_t> keys(12 * 16 * 2 * 64), values(keys.size());
+  const KvPages kv{DType::kFloat16, keys.data(), values.data(), pages.data(), 2, 64};
+  const Guarded<float> kk = random_floats(random, static_cast<size_t>(positions * 2 * dim));
+  store_kv(context, kk.data(), kk.data(), positions, 0, kv);
+  for (int32_t i = 0; i < positions; ++i) {
+    begin.push_back(0);
+    end.push_back(i + 1);
+  }
+  const Guarded<float> q = random_floats(random, static_cast<size_t>(positions * heads * dim));
+  std::vector<float> out(q.size());
+  attention(context,
+            {.q = q.data(),
+             .m = positions,
+             .heads = heads,
+             .begin = begin,
+             .end = end,
+             .scale = 0.1f,
+             .out = out.data()},
+            kv);
+  keep(out);
+  // The last query alone, as in decoding.
+  std::vector<float> one(static_cast<size_t>(heads * dim));
+  attention(context,
+            {.q = q.data() + (positions - 1) * heads * dim,
+             .m = 1,
+             .heads = heads,
+             .begin = std::span(begin).last(1),
+             .end = std::span(end).last(1),
+             .scale = 0.1f,
+             .out = one.data()},
+            kv);
+  keep(one);
+  expect_same_bits(one, std::span(out).last(one.size()), one.size(), "decoding and prefill");
+
+  const OwnedMatrix weight = random_dense(random, 32, 9 * 8, Matrix::Type::kF32);
+  const Guarded<float> picture = random_floats(random, 64 * 40 * 8);
+  std::vector<float> conv(32 * 20 * 32);
+  conv3x3_stride2(context, picture.data(), 64, 40, 8, weight.matrix, conv.data());
+  keep(conv);
+  std::vector<float> depth(64 * 320);
+  depthwise_causal_conv(context, picture.data(), 64, 320, x.data(), 5, depth.data());
+  keep(depth);
+  std::vector<float> local(64 * 320);
+  local_relative_attention(context, picture.data(), picture.data(), depth.data(), x.data(), 64, 5, 64, 13,
+                           50.0f, local.data());
+  keep(local);
+  return all;
+}
+
+TEST(Threads, SameBitsForAnyNumber) {
+  for (const Level level : {Level::kReference, Level::kAvx2, Level::kAvx512}) {
+    if (!cpu_supports(level)) continue;
+    SCOPED_TRACE(level_name(level));
+    Context context(level, 1);
+    const std::vector<float> one = run_all(context);
+    for (const int threads : {2, 5}) {
+      context.set_threads(threads);
+      expect_same_bits(run_all(context), one, one.size(), std::to_string(threads) + " threads");
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    for (const float value : one) ASSERT_TRUE(std::isfinite(value));
+  }
+}
+
+}  // namespace
+}  // namespace dovetail::ops

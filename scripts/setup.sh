@@ -6,6 +6,8 @@
 #   scripts/setup.sh --dev   also clang, clang-format and ccache: fuzzing, formatting, quicker builds
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/steps.sh
+source scripts/steps.sh
 
 packages=(ca-certificates g++ cmake ninja-build python3 python3-venv libssl-dev nlohmann-json3-dev libcli11-dev
   libgtest-dev libsimde-dev libedit-dev)
@@ -39,43 +41,6 @@ installed() {
   [[ "$(dpkg-query --show --showformat '${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]
 }
 
-command -v dpkg-query >/dev/null || fail "this script installs Debian packages, and dpkg is not here." \
-  "On another system install the equivalents of: ${packages[*]}" \
-  "and Rust; docs/dependencies.md lists the versions. Then: python3 -m venv .venv &&" \
-  ".venv/bin/pip install --requirement scripts/requirements.txt"
-
-missing=()
-for package in "${packages[@]}"; do
-  installed "$package" || missing+=("$package")
-done
-rust_needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' third_party/rust/Cargo.toml)
-# Debian 12 names its current Rust toolchain rustc-web and cargo-web; it replaces the packages rustc and cargo.
-rust_is_new_enough || missing+=(rustc-web cargo-web)
-
-if ((${#missing[@]} == 0)); then
-  echo "System packages: all there"
-else
-  as_root=()
-  if ((EUID != 0)); then
-    command -v sudo >/dev/null || fail "these packages are missing: ${missing[*]}" \
-      "You are not root and sudo is not installed. Ask an administrator to run, as root:" \
-      "apt-get install --no-install-recommends ${missing[*]}"
-    as_root=(sudo)
-  fi
-  echo "System packages to install: ${missing[*]}"
-  ((EUID == 0)) || echo "(sudo may ask for your password)"
-  "${as_root[@]}" apt-get update --quiet ||
-    fail "apt-get update failed (see above); check the network and /etc/apt/sources.list*"
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get install --quiet --yes --no-install-recommends "${missing[@]}" ||
-    fail "apt-get could not install the packages (see above)." \
-      "rustc-web and cargo-web come from the suites bookworm-updates or bookworm-security of Debian 12."
-fi
-hash -r
-rust_is_new_enough || fail \
-  "Rust $rust_needed or newer is needed; $(rustc --version 2>/dev/null || echo 'no rustc') is what PATH finds ($(command -v rustc || true))." \
-  "Update it (rustup update), or remove it from PATH so that Debian's is used."
-
 # The installed packages must be exactly the pinned ones.
 python_packages_match() {
   [[ -x .venv/bin/python ]] && .venv/bin/python - scripts/requirements.txt <<'PYTHON'
@@ -91,17 +56,57 @@ for line in open(sys.argv[1]):
 PYTHON
 }
 
-if python_packages_match 2>/dev/null; then
-  echo "Python packages in .venv: all there"
-else
-  echo "Python packages to install in .venv: $(sed -n 's/^\([^#].*\)$/\1/p' scripts/requirements.txt | tr '\n' ' ')"
+install_python_packages() {
+  local python=python3
   # A .venv that was moved, or whose Python is gone, can't be repaired.
   if ! .venv/bin/python -c 'import pip' 2>/dev/null; then
-    python=python3
     "$python" -c 'import ensurepip, venv' 2>/dev/null || python=/usr/bin/python3
-    "$python" -m venv --clear .venv || fail "$python could not make .venv"
+    "$python" -m venv --clear .venv || return 1
   fi
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement scripts/requirements.txt ||
-    fail "pip could not install the Python packages (see above); check that PyPI can be reached"
+  .venv/bin/python -m pip install --disable-pip-version-check --requirement scripts/requirements.txt
+}
+
+command -v dpkg-query >/dev/null || fail "this script installs Debian packages, and dpkg is not here." \
+  "On another system install the equivalents of: ${packages[*]}" \
+  "and Rust; docs/dependencies.md lists the versions. Then: python3 -m venv .venv &&" \
+  ".venv/bin/pip install --requirement scripts/requirements.txt"
+
+missing=()
+for package in "${packages[@]}"; do
+  installed "$package" || missing+=("$package")
+done
+rust_needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' third_party/rust/Cargo.toml)
+# Debian 12 names its current Rust toolchain rustc-web and cargo-web; it replaces the packages rustc and cargo.
+rust_is_new_enough || missing+=(rustc-web cargo-web)
+venv_is_ready=0
+! python_packages_match 2>/dev/null || venv_is_ready=1
+
+steps_begin build/setup/logs $(((${#missing[@]} > 0 ? 2 : 0) + 1 - venv_is_ready))
+if ((${#missing[@]} == 0)); then
+  echo "System packages: all there"
+else
+  as_root=()
+  echo "System packages to install, with what they need: ${missing[*]}"
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || fail "you are not root and sudo is not installed." \
+      "Ask an administrator to run: apt-get install --no-install-recommends ${missing[*]}"
+    sudo --validate --prompt "sudo wants your password to install them: " || fail "sudo did not let you install packages"
+    as_root=(sudo)
+  fi
+  step "Read Debian's list of packages" "${as_root[@]}" apt-get update
+  try_step "Install the system packages" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install --yes --no-install-recommends "${missing[@]}" ||
+    fail "apt-get could not install the packages (see above)." \
+      "rustc-web and cargo-web are in bookworm and bookworm-security; is this an up to date Debian 12?"
+fi
+hash -r
+rust_is_new_enough || fail "Rust $rust_needed or newer is needed; PATH finds $(rustc --version 2>/dev/null || echo none)." \
+  "Update it (rustup update), or take it from PATH so that Debian's is found."
+
+if ((venv_is_ready)); then
+  echo "Python packages in .venv: all there"
+else
+  echo "Python packages to install in .venv: $(sed '/^#/d' scripts/requirements.txt | tr '\n' ' ')"
+  step "Install the Python packages" install_python_packages
 fi
 echo "Ready: $(g++ --version | head -n 1), $(cmake --version | head -n 1), $(rustc --version)"

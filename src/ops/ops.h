@@ -129,7 +129,7 @@ struct Attention {
 };
 void attention(Context& context, const Attention& args, const KvPages& kv);
 
-// Attention of the Gemma 4 audio tower: row i of q [m, heads, dim] sees rows i - window + 1 … i of k and v;
+// Attention of conformer audio towers: row i of q [m, heads, dim] sees rows i - window + 1 … i of k and v;
 // score(i, j) = softcap(q_i · (k_j + relative[window - (i - j)])), relative [window + 1, heads, dim] where
 // entry p stands for the distance window - p. Out may not alias the inputs.
 void local_relative_attention(Context& context, const float* q, const float* k, const float* v,

@@ -44,6 +44,7 @@ int run_app(int argc, const char* const* argv) {
   int exit_code = 0;
   add_plan_command(app, exit_code);
   add_compile_command(app, exit_code);
+  add_convert_command(app, exit_code);
   add_contract_command(app, exit_code);
   try {
     app.parse(argc, argv);

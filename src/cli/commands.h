@@ -9,6 +9,7 @@
 namespace dovetail::cli {
 
 void add_compile_command(CLI::App& app, int& exit_code);
+void add_convert_command(CLI::App& app, int& exit_code);
 void add_contract_command(CLI::App& app, int& exit_code);
 void add_plan_command(CLI::App& app, int& exit_code);
 

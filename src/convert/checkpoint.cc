@@ -1,0 +1,120 @@
+#include "convert/checkpoint.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <system_error>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+#include "package/fields.h"
+#include "package/paths.h"
+
+namespace dovetail::convert {
+namespace fs = std::filesystem;
+namespace {
+
+using package::ProblemList;
+
+constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kSingle = "model.safetensors";
+constexpr int64_t kMaxIndexBytes = int64_t{256} << 20;
+
+// Names of weight files of other formats that the folder holds, for the message that there are none of ours.
+std::string other_weights(const fs::path& dir) {
+  std::string out;
+  std::error_code ec;
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(dir, ec)) {
+    const std::string extension = entry.path().extension().string();
+    for (const char* known : {".bin", ".pt", ".pth", ".gguf", ".safetensors", ".h5", ".msgpack"}) {
+      if (extension == known) names.insert(entry.path().filename().string());
+    }
+  }
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + printable(name);
+  return out;
+}
+
+// tensor -> file
+std::map<std::string, std::string> read_index(const fs::path& path) {
+  const Json document = parse_json(read_file(path, kMaxIndexBytes), kIndex);
+  ProblemList problems;
+  package::Fields root(document, kIndex, "", problems);
+  std::map<std::string, std::string> out;
+  if (const Json* map = root.object("weight_map")) {
+    for (const auto& [name, file] : map->items()) {
+      const std::string field = "weight_map[\"" + printable(name) + "\"]";
+      if (!file.is_string()) {
+        root.problem(field, "wrong type", "a file name", std::string(package::json_type_name(file)));
+      } else if (const auto why = package::bad_relative_path(file.get<std::string>())) {
+        root.problem(field, "file name " + *why, {}, "\"" + printable(file.get<std::string>()) + "\"");
+      } else {
+        out[name] = file.get<std::string>();
+      }
+    }
+    if (map->empty()) root.problem("weight_map", "is empty");
+  }
+  problems.throw_if_any(ErrorCode::kMalformed);
+  return out;
+}
+
+}  // namespace
+
+Checkpoint open_checkpoint(const fs::path& dir) {
+  std::error_code ec;
+  std::map<std::string, std::string> index;
+  std::set<std::string> names;
+  if (fs::exists(dir / kIndex, ec)) {
+    index = read_index(dir / kIndex);
+    for (const auto& [tensor, file] : index) names.insert(file);
+  } else if (fs::exists(dir / kSingle, ec)) {
+    names.insert(kSingle);
+  } else {
+    const std::string others = other_weights(dir);
+    throw Error(ErrorCode::kNotFound,
+                Problem{.message = "the folder has no weights that can be read",
+                        .source = dir.string(),
+                        .expected = std::string(kSingle) + ", or " + kIndex + " and the files it names",
+                        .actual = others.empty() ? "neither" : others,
+                        .hint = "download the checkpoint in safetensors format"});
+  }
+
+  Checkpoint out;
+  ProblemList problems;
+  std::unordered_map<std::string, std::string> where;
+  for (const std::string& name : names) {
+    try {
+      std::shared_ptr<const MappedFile> mapping = MappedFile::open(dir / name);
+      for (SafeTensor& tensor : parse_safetensors(mapping->bytes(), name)) {
+        const auto [it, fresh] = where.emplace(tensor.name, name);
+        if (!fresh) {
+          problems.add({.message = "tensor \"" + printable(tensor.name) + "\" is also in " + it->second, .source = name});
+        }
+        CheckpointTensor& added = out.tensors.emplace_back();
+        static_cast<SafeTensor&>(added) = std::move(tensor);
+        added.file = out.files.size();
+      }
+      out.files.push_back({.name = name, .mapping = std::move(mapping)});
+    } catch (const Error& error) {
+      problems.add(error.problems());
+    }
+  }
+  // Files that could not be read would only repeat themselves as missing tensors.
+  problems.throw_if_any(ErrorCode::kMalformed);
+  for (const auto& [tensor, file] : index) {
+    const auto it = where.find(tensor);
+    if (it == where.end()) {
+      problems.add({.message = "the file lacks tensor \"" + printable(tensor) + "\" that " + kIndex + " places there", .source = file});
+    } else if (it->second != file) {
+      problems.add({.message = "tensor \"" + printable(tensor) + "\" is in another file than the index says",
+                    .source = kIndex,
+                    .expected = file,
+                    .actual = it->second});
+    }
+  }
+  problems.throw_if_any(ErrorCode::kMalformed);
+  return out;
+}
+
+}  // namespace dovetail::convert

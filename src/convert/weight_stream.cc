@@ -1,0 +1,279 @@
+#include "convert/weight_stream.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "convert/quantize.h"
+
+namespace dovetail::convert {
+namespace {
+
+using models::ModelPlan;
+using models::Weight;
+using package::TensorCacheWriter;
+
+constexpr int64_t kBlockBytes = int64_t{2} << 20;   // of the checkpoint
+constexpr size_t kBlocksPerWave = 16;               // converted together, written while the next ones are converted
+
+using Buffer = std::unique_ptr<std::byte[]>;
+
+// Rows [row_begin, row_end) of the weights [first, last), which share their sources.
+struct Block {
+  size_t first = 0;
+  size_t last = 0;
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
+  std::vector<Buffer> values;   // by weight: words or plain values
+  std::vector<Buffer> scales;   // by weight: null when it is not quantized
+};
+
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+class Stream {
+ public:
+  Stream(const ModelPlan& plan, const Checkpoint& checkpoint, const Mapping& mapping, TensorCacheWriter& writer, ThreadPool& pool,
+         Progress& progress, const std::atomic<bool>* cancel)
+      : plan_(plan), checkpoint_(checkpoint), mapping_(mapping), writer_(writer), pool_(pool), progress_(progress), cancel_(cancel),
+        flagged_(mapping.weights.size(), 0) {}
+
+  void run() {
+    std::vector<Block> blocks = make_blocks();
+    std::span<Block> written;
+    for (size_t begin = 0; begin < blocks.size() || !written.empty(); begin += kBlocksPerWave) {
+      const size_t count = std::min(kBlocksPerWave, blocks.size() - std::min(begin, blocks.size()));
+      const std::span<Block> wave = std::span(blocks).subspan(std::min(begin, blocks.size()), count);
+      // Task 0 writes the previous wave while the others convert this one.
+      pool_.run(static_cast<int64_t>(count) + 1, [&](int64_t task, int) {
+        if (task == 0) {
+          for (Block& block : written) write(block);
+        } else {
+          convert(wave[static_cast<size_t>(task) - 1]);
+        }
+      });
+      written = wave;
+    }
+    if (!problems_.empty()) throw Error(ErrorCode::kNumeric, std::move(problems_));
+  }
+
+ private:
+  const Weight& weight(size_t index) const { return plan_.weights[mapping_.weights[index].weight]; }
+  DType stored_dtype(size_t index) const {
+    const Weight& w = weight(index);
+    return plan_.parameters[w.first_parameter + (w.quantized ? 1 : 0)].dtype;
+  }
+
+  bool same_parts(const MappedWeight& a, const MappedWeight& b) const {
+    return !a.parts.empty() && a.rows == b.rows && a.stride == b.stride && a.stride > a.cols &&
+           std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(), b.parts.end(),
+                      [](const auto& x, const auto& y) { return x.tensor == y.tensor && x.rows == y.rows; });
+  }
+
+  std::vector<Block> make_blocks() const {
+    std::vector<Block> blocks;
+    const std::vector<MappedWeight>& weights = mapping_.weights;
+    for (size_t first = 0; first < weights.size();) {
+      size_t last = first + 1;
+      int64_t cols = weights[first].cols;
+      while (last < weights.size() && same_parts(weights[first], weights[last])) cols += weights[last++].cols;
+      const int64_t rows = weights[first].rows;
+      const int64_t step = weights[first].parts.empty() ? rows : std::max<int64_t>(1, kBlockBytes / (4 * cols));
+      for (int64_t row = 0; row < rows; row += step) {
+        blocks.push_back({.first = first, .last = last, .row_begin = row, .row_end = std::min(rows, row + step)});
+      }
+      first = last;
+    }
+    return blocks;
+  }
+
+  void check_cancelled() const {
+    if (cancel_ != nullptr && cancel_->load(std::memory_order_relaxed)) {
+      throw Error(ErrorCode::kCancelled, "conversion cancelled; nothing was left behind");
+    }
+  }
+
+  void convert(Block& block) {
+    check_cancelled();
+    for (size_t i = block.first; i < block.last; ++i) {
+      const MappedWeight& mapped = mapping_.weights[i];
+      const int64_t rows = block.row_end - block.row_begin;
+      const int64_t groups = (mapped.cols + kGroupValues - 1) / kGroupValues;
+      const int64_t width = dtype_bytes(stored_dtype(i));
+      if (weight(i).quantized) {
+        block.values.push_back(std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(rows * groups * kGroupWords * 4)));
+        block.scales.push_back(std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(rows * groups * width)));
+      } else {
+        block.values.push_back(std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(rows * mapped.cols * width)));
+        block.scales.push_back(nullptr);
+      }
+      if (mapped.parts.empty()) {
+        std::vector<float> values(static_cast<size_t>(mapped.elements()));
+        weight(i).source.generate(values);
+        convert_rows(block, i, DType::kFloat32, reinterpret_cast<const std::byte*>(values.data()), mapped.cols, 0, rows);
+        continue;
+      }
+      int64_t part_begin = 0;
+      for (const MappedWeight::Part& part : mapped.parts) {
+        const int64_t begin = std::max(block.row_begin, part_begin);
+        const int64_t end = std::min(block.row_end, part_begin + part.rows);
+        if (begin < end) {
+          const CheckpointTensor& tensor = checkpoint_.tensors[part.tensor];
+          const std::byte* data = checkpoint_.bytes(tensor).data() +
+                                  ((begin - part_begin) * mapped.stride + mapped.column) * dtype_bytes(*tensor.dtype);
+          convert_rows(block, i, *tensor.dtype, data, mapped.stride, begin, end);
+        }
+        part_begin += part.rows;
+      }
+    }
+    release(block);
+  }
+
+  // Rows [begin, end) of weight `index`; `data` is the first of them.
+  void convert_rows(Block& block, size_t index, DType source, const std::byte* data, int64_t stride, int64_t begin, int64_t end) {
+    const MappedWeight& mapped = mapping_.weights[index];
+    const DType dtype = stored_dtype(index);
+    std::byte* values = block.values[index - block.first].get();
+    std::byte* scales = block.scales[index - block.first].get();
+    const int64_t first = begin - block.row_begin;
+    const int64_t row_bytes = stride * dtype_bytes(source);
+    int64_t bad = -1;  // index of a value that is not finite, counted from the first value of these rows
+    if (scales != nullptr) {
+      const int64_t groups = (mapped.cols + kGroupValues - 1) / kGroupValues;
+      for (int64_t row = 0; row < end - begin; ++row) {
+        quantize_row(source, data + row * row_bytes, mapped.cols, dtype,
+                     reinterpret_cast<uint32_t*>(values) + (first + row) * groups * kGroupWords,
+                     scales + (first + row) * groups * dtype_bytes(dtype));
+      }
+      const int64_t group = first_non_finite(dtype, scales + first * groups * dtype_bytes(dtype), (end - begin) * groups);
+      if (group >= 0) bad = group / groups * mapped.cols + group % groups * kGroupValues;
+    } else {
+      std::byte* out = values + first * mapped.cols * dtype_bytes(dtype);
+      if (stride == mapped.cols) {
+        convert_values(source, data, (end - begin) * mapped.cols, dtype, out);
+      } else {
+        for (int64_t row = 0; row < end - begin; ++row) {
+          convert_values(source, data + row * row_bytes, mapped.cols, dtype, out + row * mapped.cols * dtype_bytes(dtype));
+        }
+      }
+      bad = first_non_finite(dtype, out, (end - begin) * mapped.cols);
+      // A single value may be infinite: a limit that does not limit.
+      if (bad >= 0 && mapped.elements() == 1 && !std::isnan(load_value(dtype, out, 0))) bad = -1;
+    }
+    if (bad >= 0) report(index, source, data, stride, begin, bad);
+  }
+
+  void report(size_t index, DType source, const std::byte* data, int64_t stride, int64_t begin, int64_t bad) {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(flagged_[index], 1) != 0) return;
+    const MappedWeight& mapped = mapping_.weights[index];
+    const DType dtype = stored_dtype(index);
+    // In a group, the value to blame is one of the next 32.
+    int64_t row = bad / mapped.cols, col = bad % mapped.cols;
+    float value = 0;
+    for (; col < mapped.cols; ++col) {
+      value = load_value(source, data, row * stride + col);
+      std::byte stored[4];
+      convert_values(DType::kFloat32, reinterpret_cast<const std::byte*>(&value), 1, dtype, stored);
+      if (first_non_finite(dtype, stored, 1) == 0) break;
+    }
+    const std::string at = "[" + std::to_string(begin + row) + ", " + std::to_string(col) + "]";
+    Problem problem{.source = "checkpoint", .field = weight(index).name};
+    if (std::isfinite(value)) {
+      problem.message = "value " + number_text(value) + " at " + at + " does not fit into " + std::string(dtype_name(dtype));
+      problem.hint = "choose a quantization with a wider type: q4f32_1, q0f32 or q0bf16";
+    } else {
+      problem.message = "value at " + at + " is " + (std::isnan(value) ? "NaN" : "infinite");
+      problem.hint = "the checkpoint is damaged, or its training diverged";
+    }
+    problems_.push_back(std::move(problem));
+  }
+
+  // The mapped pages of a block are not needed again.
+  void release(const Block& block) const {
+    const MappedWeight& mapped = mapping_.weights[block.first];
+    int64_t part_begin = 0;
+    for (const MappedWeight::Part& part : mapped.parts) {
+      const int64_t begin = std::max(block.row_begin, part_begin);
+      const int64_t end = std::min(block.row_end, part_begin + part.rows);
+      if (begin < end) {
+        const CheckpointTensor& tensor = checkpoint_.tensors[part.tensor];
+        const int64_t row_bytes = mapped.stride * dtype_bytes(*tensor.dtype);
+        checkpoint_.files[tensor.file].mapping->release(static_cast<size_t>(tensor.offset + (begin - part_begin) * row_bytes),
+                                                        static_cast<size_t>((end - begin) * row_bytes));
+      }
+      part_begin += part.rows;
+    }
+  }
+
+  void write(Block& block) {
+    int64_t read = 0;
+    for (size_t i = block.first; i < block.last; ++i) {
+      check_cancelled();
+      const Weight& w = weight(i);
+      const MappedWeight& mapped = mapping_.weights[i];
+      const auto& parameters = plan_.parameters;
+      if (block.row_begin == 0) {
+        if (ids_.size() < i + 1) ids_.resize(i + 1);
+        ids_[i].first = writer_.begin(parameters[w.first_parameter].name, parameters[w.first_parameter].shape,
+                                      parameters[w.first_parameter].dtype);
+        if (w.quantized) {
+          const models::Parameter& scale = parameters[w.first_parameter + 1];
+          ids_[i].second = writer_.begin(scale.name, scale.shape, scale.dtype);
+        }
+      }
+      const int64_t rows = block.row_end - block.row_begin;
+      const int64_t groups = (mapped.cols + kGroupValues - 1) / kGroupValues;
+      const int64_t width = dtype_bytes(stored_dtype(i));
+      const int64_t bytes = w.quantized ? rows * groups * kGroupWords * 4 : rows * mapped.cols * width;
+      writer_.write(ids_[i].first, {block.values[i - block.first].get(), static_cast<size_t>(bytes)});
+      if (w.quantized) {
+        writer_.write(ids_[i].second, {block.scales[i - block.first].get(), static_cast<size_t>(rows * groups * width)});
+      }
+      if (!mapped.parts.empty()) read += rows * mapped.cols * dtype_bytes(*checkpoint_.tensors[mapped.parts[0].tensor].dtype);
+    }
+    block.values.clear();
+    block.scales.clear();
+    progress_.advance(read);
+  }
+
+  const ModelPlan& plan_;
+  const Checkpoint& checkpoint_;
+  const Mapping& mapping_;
+  TensorCacheWriter& writer_;
+  ThreadPool& pool_;
+  Progress& progress_;
+  const std::atomic<bool>* cancel_;
+  std::vector<std::pair<size_t, size_t>> ids_;  // by weight: the writer's ids of its tensors
+  std::vector<char> flagged_;                   // by weight: has a problem
+  std::vector<Problem> problems_;
+  std::mutex mutex_;
+};
+
+}  // namespace
+
+int64_t source_bytes(const Mapping& mapping, const Checkpoint& checkpoint) {
+  int64_t total = 0;
+  for (const MappedWeight& mapped : mapping.weights) {
+    if (!mapped.parts.empty()) total += mapped.elements() * dtype_bytes(*checkpoint.tensors[mapped.parts[0].tensor].dtype);
+  }
+  return total;
+}
+
+void stream_weights(const ModelPlan& plan, const Checkpoint& checkpoint, const Mapping& mapping, TensorCacheWriter& writer,
+                    ThreadPool& pool, Progress& progress, const std::atomic<bool>* cancel) {
+  Stream(plan, checkpoint, mapping, writer, pool, progress, cancel).run();
+}
+
+}  // namespace dovetail::convert

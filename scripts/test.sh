@@ -54,9 +54,16 @@ test_build() {
   fi
 }
 
+# Names the files that clang-format would change.
 format_check() {
-  find src tests fuzz bench tools \( -name '*.cc' -o -name '*.h' \) -print0 2>/dev/null |
-    xargs -0 clang-format --dry-run --Werror
+  local file changed=0
+  while IFS= read -r file; do
+    clang-format --dry-run --Werror "$file" 2>/dev/null || {
+      echo "$file: not formatted; run clang-format -i on it"
+      changed=1
+    }
+  done < <(find src tests fuzz bench tools \( -name '*.cc' -o -name '*.h' \) 2>/dev/null | sort)
+  return "$changed"
 }
 
 # fuzz <program>: the corpus grows in the build folder; seeds may be in fuzz/corpus/<program>.

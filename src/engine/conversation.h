@@ -1,0 +1,38 @@
+// What a frontend hands to the engine: a conversation of text and media.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace dovetail::engine {
+
+// One decoded medium, ready for its adapter. Made by Engine::audio.
+struct Media {
+  std::string input;               // the input of the manifest's task: "audio"
+  std::string adapter;             // the adapter of the library's program
+  std::string sha256;              // over kind, processor and decoded content
+  std::vector<float> samples;      // mono, at the processor's rate
+  double seconds = 0;              // of the recording
+  std::vector<std::string> notes;  // what the user should know of the decoding
+  std::optional<int64_t> rows;     // that the adapter will return, where the library says so
+};
+
+using Part = std::variant<std::string, std::shared_ptr<const Media>>;
+
+enum class Role { kUser, kAssistant };
+
+struct Turn {
+  Role role = Role::kUser;
+  std::vector<Part> parts;  // in order; an assistant's are text only
+};
+
+struct Conversation {
+  std::optional<std::string> system;  // absent: the package's own system message
+  std::vector<Turn> turns;            // the last one is the user's
+};
+
+}  // namespace dovetail::engine

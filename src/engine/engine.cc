@@ -1,0 +1,419 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "base/hash.h"
+#include "base/progress.h"
+#include "engine/stop_strings.h"
+#include "media/audio.h"
+
+namespace dovetail::engine {
+namespace {
+
+constexpr int64_t kSequence = 0;
+constexpr int64_t kPageSize = 16;
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_ = Clock::now();
+};
+
+// The media input of a processor type; null when the package has none.
+template <class Processor>
+const std::pair<std::string, contract::Input>* find_input(const contract::Task& task) {
+  for (const auto& input : task.inputs) {
+    if (std::holds_alternative<Processor>(input.second.processor)) return &input;
+  }
+  return nullptr;
+}
+
+std::string media_hash(std::string_view kind, const contract::AudioDecode& processor,
+                       std::span<const float> samples) {
+  Hasher hasher(Hasher::Kind::kSha256);
+  const std::array<int64_t, 5> header = {processor.sample_rate_hz, processor.channels, processor.min_samples,
+                                         processor.max_samples, static_cast<int64_t>(samples.size())};
+  hasher.update(kind);
+  hasher.update(std::string_view("\0pcm_f32\0", 9));
+  hasher.update(std::as_bytes(std::span(header)));
+  hasher.update(std::as_bytes(samples));
+  return hasher.hex();
+}
+
+bool cancelled(const Callbacks& callbacks) { return callbacks.cancelled && callbacks.cancelled(); }
+
+std::vector<int64_t> stop_ids(const package::ChatConfig& config) {
+  return config.conv_template.stop_token_ids.empty() ? config.eos_token_ids
+                                                     : config.conv_template.stop_token_ids;
+}
+
+}  // namespace
+
+std::string_view finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+  }
+  return "";
+}
+
+Engine::Engine(library::Model model, const EngineOptions& options)
+    : model_(std::move(model)), adapter_cache_(options.adapter_cache_bytes) {
+  const package::ChatConfig& config = model_.chat_config;
+  const contract::LibraryMetadata& metadata = model_.metadata();
+  context_window_ =
+      std::min(config.context_window_size, metadata.context_window_size.value_or(config.context_window_size));
+  prefill_chunk_ = std::min(metadata.prefill_chunk_size.value_or(config.prefill_chunk_size), context_window_);
+  if (context_window_ < 1 || prefill_chunk_ < 1) {
+    throw Error(
+        ErrorCode::kMalformed,
+        Problem{.message = "the context window and the prefill chunk must be at least 1",
+                .actual = std::to_string(context_window_) + " and " + std::to_string(prefill_chunk_)});
+  }
+  active_vocab_ = config.active_vocab_size > 0 ? config.active_vocab_size : config.vocab_size;
+  const library::Program& program = model_.program;
+  if (options.threads > 0 && !program.set_threads(options.threads)) {
+    throw Error(ErrorCode::kUnsupported, "this library does not let the number of threads be set");
+  }
+  if (options.exact && !program.set_precision("exact")) {
+    throw Error(ErrorCode::kUnsupported, "this library has no exact mode");
+  }
+  model_.program.create_kv_cache({.max_total_length = context_window_,
+                                  .prefill_chunk = prefill_chunk_,
+                                  .page_size = kPageSize,
+                                  .sliding_window = config.sliding_window_size > 0});
+  const std::array<int32_t, 1> any_token = {0};
+  hidden_size_ = program.embed(any_token).width;
+}
+
+std::shared_ptr<const Media> Engine::audio(std::string_view bytes, const std::string& source) const {
+  const auto* input = find_input<contract::AudioDecode>(model_.task);
+  if (input == nullptr) {
+    throw Error(ErrorCode::kUnsupported, Problem{.message = "this package does not take audio",
+                                                 .source = source,
+                                                 .hint = "'dovetail inspect' lists what a package takes"});
+  }
+  const auto& processor = std::get<contract::AudioDecode>(input->second.processor);
+  if (processor.sample_rate_hz > std::numeric_limits<int32_t>::max()) {
+    throw Error(ErrorCode::kUnsupported, Problem{.message = "the package asks for an impossible sample rate",
+                                                 .source = std::string(contract::kManifestFile),
+                                                 .actual = std::to_string(processor.sample_rate_hz) + " Hz"});
+  }
+  const auto rate = static_cast<int32_t>(processor.sample_rate_hz);
+  media::Audio decoded = media::decode_audio(
+      std::as_bytes(std::span(bytes)),
+      {.sample_rate_hz = rate, .min_samples = processor.min_samples, .max_samples = processor.max_samples},
+      source);
+  std::vector<std::string> notes = std::move(decoded.source.notes);
+  if (decoded.source.sample_rate_hz != rate) {
+    notes.push_back("resampled from " + std::to_string(decoded.source.sample_rate_hz) + " to " +
+                    std::to_string(rate) + " Hz");
+  }
+  return make_audio(*input, std::move(decoded.samples), std::move(notes));
+}
+
+std::shared_ptr<const Media> Engine::audio(std::vector<float> samples) const {
+  const auto* input = find_input<contract::AudioDecode>(model_.task);
+  if (input == nullptr) throw Error(ErrorCode::kUnsupported, "this package does not take audio");
+  return make_audio(*input, std::move(samples), {});
+}
+
+std::shared_ptr<const Media> Engine::make_audio(const std::pair<std::string, contract::Input>& input,
+                                                std::vector<float> samples,
+                                                std::vector<std::string> notes) const {
+  const auto& processor = std::get<contract::AudioDecode>(input.second.processor);
+  auto media = std::make_shared<Media>();
+  media->input = input.first;
+  media->adapter = *input.second.adapter;
+  media->sha256 = media_hash(input.first, processor, samples);
+  media->seconds = static_cast<double>(samples.size()) / static_cast<double>(processor.sample_rate_hz);
+  media->rows = model_.program.adapter_rows(media->adapter, static_cast<int64_t>(samples.size()));
+  media->samples = std::move(samples);
+  media->notes = std::move(notes);
+  return media;
+}
+
+Prompt Engine::prompt(const Conversation& conversation) {
+  const auto encode = [&](const std::string& text) { return model_.tokenizer.encode(text); };
+  const auto rows = [&](const Media& media) { return media_rows(media); };
+  Prompt prompt =
+      build_prompt(conversation, model_.chat_config.conv_template, model_.task.inputs, encode, rows);
+  for (int32_t id : prompt.ids) {
+    if (id >= 0 && id < model_.chat_config.vocab_size) continue;
+    throw Error(
+        ErrorCode::kMismatch,
+        Problem{.message = "the tokenizer gave a token that the model does not have",
+                .expected = "below " + std::to_string(model_.chat_config.vocab_size),
+                .actual = std::to_string(id),
+                .hint = "the package's tokenizer belongs to another model: convert the package again"});
+  }
+  return prompt;
+}
+
+// Where the library can't count, the adapter has to run before the context check.
+int64_t Engine::media_rows(const Media& media) {
+  if (media.rows) return *media.rows;
+  Timings unused;
+  return adapter_output(media, unused, {}).rows;
+}
+
+library::Rows Engine::run_adapter(const Media& media) const {
+  const std::array<int64_t, 1> shape = {static_cast<int64_t>(media.samples.size())};
+  return model_.program.run_adapter(media.adapter,
+                                    library::borrow_tensor(media.samples.data(), shape, DType::kFloat32));
+}
+
+library::Rows Engine::adapter_output(const Media& media, Timings& timings, const Callbacks& callbacks) {
+  const std::string key = media.input + ":" + media.sha256;
+  if (std::optional<library::Rows> rows = adapter_cache_.find(key)) return *rows;
+  if (callbacks.status)
+    callbacks.status("listening to " + format_seconds(media.seconds) + " of " + media.input);
+  const Stopwatch watch;
+  library::Rows rows = run_adapter(media);
+  timings.adapter_seconds += watch.seconds();
+  const auto refuse = [&](const char* what, int64_t expected, int64_t actual) {
+    throw Error(ErrorCode::kMismatch,
+                Problem{.message = std::string("the adapter returned another ") + what + " than announced",
+                        .source = model_.library.path().string(),
+                        .field = media.adapter,
+                        .expected = std::to_string(expected),
+                        .actual = std::to_string(actual),
+                        .hint = "compile the library again with 'dovetail compile'"});
+  };
+  if (media.rows && rows.rows != *media.rows) refuse("number of rows", *media.rows, rows.rows);
+  if (rows.width != hidden_size_) refuse("row width", hidden_size_, rows.width);
+  adapter_cache_.insert(key, rows);
+  return rows;
+}
+
+void Engine::check_context(const Prompt& prompt, int64_t extra) const {
+  if (prompt.size() + extra <= context_window_) return;
+  std::map<std::string, int64_t> media_tokens;
+  for (const MediaSpan& span : prompt.media) media_tokens[span.media->input] += span.rows;
+  std::string parts = std::to_string(prompt.size() - prompt.media_tokens()) + " text";
+  for (const auto& [input, tokens] : media_tokens) parts += ", " + std::to_string(tokens) + " " + input;
+  if (extra > 0) parts += ", " + std::to_string(extra) + " reply";
+  throw Error(ErrorCode::kLimit,
+              Problem{.message = "the conversation does not fit into the context window",
+                      .expected = "at most " + std::to_string(context_window_) + " tokens",
+                      .actual = std::to_string(prompt.size() + extra) + " (" + parts + ")",
+                      .hint = "shorten the message, leave media out, or begin a new conversation"});
+}
+
+void Engine::reset_cache() {
+  cached_ids_.clear();
+  cached_media_.clear();
+  cache_valid_ = false;
+  model_.program.kv_clear();
+  model_.program.kv_add_sequence(kSequence);
+  cache_valid_ = true;
+}
+
+// Makes the KV cache hold a beginning of the prompt, as long as possible but not all of it (the last position
+// has to be computed for its logits). Returns its length.
+int64_t Engine::reuse_cache(const Prompt& prompt) {
+  if (!cache_valid_) {
+    reset_cache();
+    return 0;
+  }
+  int64_t keep = common_prefix(cached_ids_, cached_media_, prompt.ids, prompt.media);
+  keep = std::min(keep, prompt.size() - 1);
+  for (const MediaSpan& span : prompt.media) {
+    if (span.begin < keep && keep < span.begin + span.rows) keep = span.begin;
+  }
+  const int64_t surplus = static_cast<int64_t>(cached_ids_.size()) - keep;
+  if (keep == 0 || (surplus > 0 && !model_.program.kv_pop(kSequence, surplus))) {
+    reset_cache();
+    return 0;
+  }
+  cached_ids_.resize(keep);
+  std::erase_if(cached_media_, [&](const MediaSpan& span) { return span.begin >= keep; });
+  return keep;
+}
+
+library::Rows Engine::prefill_chunk(const Prompt& prompt, const Chunk& chunk,
+                                    std::span<const library::Rows> media) {
+  const int64_t length = chunk.end - chunk.begin;
+  const std::span<const int32_t> ids = std::span(prompt.ids).subspan(chunk.begin, length);
+  const std::span<const int32_t> modality_ids = std::span(prompt.modality_ids).subspan(chunk.begin, length);
+  // Placeholders are not looked up: their rows come from the adapter, and their ids need not be in the
+  // vocabulary table of every model.
+  std::vector<int32_t> text_ids;
+  for (int64_t i = 0; i < length; ++i) {
+    if (modality_ids[i] == 0) text_ids.push_back(ids[i]);
+  }
+  library::Rows text;
+  if (!text_ids.empty()) text = model_.program.embed(text_ids);
+  std::vector<float> mixed;
+  std::span<const float> embeddings = text.all();
+  if (static_cast<int64_t>(text_ids.size()) < length) {
+    mixed.resize(length * hidden_size_);
+    int64_t text_row = 0;
+    for (int64_t i = 0; i < length; ++i) {
+      if (modality_ids[i] == 0) std::ranges::copy(text.row(text_row++), mixed.begin() + i * hidden_size_);
+    }
+    for (size_t m = 0; m < prompt.media.size(); ++m) {
+      const int64_t span_begin = prompt.media[m].begin;
+      const int64_t begin = std::max(span_begin, chunk.begin);
+      const int64_t end = std::min(span_begin + prompt.media[m].rows, chunk.end);
+      for (int64_t at = begin; at < end; ++at) {
+        std::ranges::copy(media[m].row(at - span_begin), mixed.begin() + (at - chunk.begin) * hidden_size_);
+      }
+    }
+    embeddings = mixed;
+  }
+  cache_valid_ = false;
+  const std::array<int64_t, 1> sequences = {kSequence};
+  const std::array<int64_t, 1> lengths = {length};
+  model_.program.kv_begin_forward(sequences, lengths);
+  library::Rows logits = model_.program.prefill(embeddings, ids, modality_ids);
+  model_.program.kv_end_forward();
+  cached_ids_.insert(cached_ids_.end(), ids.begin(), ids.end());
+  for (const MediaSpan& span : prompt.media) {
+    if (span.begin >= chunk.begin && span.begin < chunk.end) cached_media_.push_back(span);
+  }
+  cache_valid_ = true;
+  check_logits(logits);
+  return logits;
+}
+
+void Engine::check_logits(const library::Rows& logits) const {
+  if (logits.rows == 1 && logits.width == model_.chat_config.vocab_size) return;
+  throw Error(
+      ErrorCode::kMismatch,
+      Problem{.message = "the library returned logits of an unexpected shape",
+              .source = model_.library.path().string(),
+              .expected = "[1, " + std::to_string(model_.chat_config.vocab_size) + "]",
+              .actual = "[" + std::to_string(logits.rows) + ", " + std::to_string(logits.width) + "]"});
+}
+
+// Brings the whole prompt into the KV cache. False when cancelled.
+bool Engine::fill(const Prompt& prompt, const Callbacks& callbacks, Reply& reply, library::Rows& logits) {
+  const int64_t begin = reuse_cache(prompt);
+  reply.usage.prompt_tokens = prompt.size();
+  reply.usage.media_tokens = prompt.media_tokens();
+  reply.usage.cached_tokens = begin;
+  std::vector<library::Rows> media(prompt.media.size());
+  for (const Chunk& chunk : plan_chunks(prompt, begin, prefill_chunk_)) {
+    for (size_t m = 0; m < media.size(); ++m) {
+      const MediaSpan& span = prompt.media[m];
+      if (span.begin >= chunk.end || span.begin + span.rows <= chunk.begin || media[m].data != nullptr)
+        continue;
+      if (cancelled(callbacks)) return false;
+      media[m] = adapter_output(*span.media, reply.timings, callbacks);
+    }
+    if (cancelled(callbacks)) return false;
+    const Stopwatch watch;
+    logits = prefill_chunk(prompt, chunk, media);
+    reply.timings.prefill_seconds += watch.seconds();
+  }
+  return true;
+}
+
+Reply Engine::generate(const Conversation& conversation, const GenerateOptions& options,
+                       const Callbacks& callbacks) {
+  const Stopwatch watch;
+  Reply reply;
+  Sampler sampler(options.sampling, active_vocab_);
+  const Prompt prompt = this->prompt(conversation);
+  check_context(prompt, 0);
+  library::Rows logits;
+  if (!fill(prompt, callbacks, reply, logits)) {
+    reply.finish_reason = FinishReason::kCancelled;
+    return reply;
+  }
+  const std::vector<int64_t> stop_tokens = stop_ids(model_.chat_config);
+  package::StreamDecoder decoder(model_.tokenizer);
+  StopStrings stops(model_.chat_config.conv_template.stop_str);
+  const auto emit = [&](const std::string& text) {
+    if (text.empty()) return;
+    reply.text += text;
+    if (callbacks.text) callbacks.text(text);
+  };
+  double first_token = 0;
+  while (true) {
+    if (cancelled(callbacks)) {
+      reply.finish_reason = FinishReason::kCancelled;
+      break;
+    }
+    const int32_t id = sampler.next(logits.row(0));
+    if (first_token == 0) first_token = watch.seconds();
+    if (std::ranges::find(stop_tokens, id) != stop_tokens.end()) break;
+    reply.token_ids.push_back(id);
+    emit(stops.push(decoder.push(id)));
+    if (stops.found()) break;
+    const bool enough =
+        options.max_tokens > 0 && static_cast<int64_t>(reply.token_ids.size()) >= options.max_tokens;
+    if (enough || static_cast<int64_t>(cached_ids_.size()) >= context_window_) {
+      reply.finish_reason = FinishReason::kLength;
+      break;
+    }
+    logits = decode(id);
+  }
+  emit(stops.push(decoder.finish()));
+  emit(stops.finish());
+  if (stops.found()) reply.finish_reason = FinishReason::kStop;
+  reply.usage.completion_tokens = static_cast<int64_t>(reply.token_ids.size());
+  reply.timings.first_token_seconds = first_token;
+  reply.timings.decode_seconds = first_token > 0 ? watch.seconds() - first_token : 0;
+  return reply;
+}
+
+library::Rows Engine::decode(int32_t id) {
+  cache_valid_ = false;
+  const std::array<int64_t, 1> sequences = {kSequence};
+  const std::array<int64_t, 1> lengths = {1};
+  const std::array<int32_t, 1> ids = {id};
+  model_.program.kv_begin_forward(sequences, lengths);
+  library::Rows logits = model_.program.decode(ids);
+  model_.program.kv_end_forward();
+  cached_ids_.push_back(id);
+  cache_valid_ = true;
+  check_logits(logits);
+  return logits;
+}
+
+library::Rows Engine::prefill(const Prompt& prompt) {
+  check_context(prompt, 0);
+  reset_cache();
+  Reply unused;
+  library::Rows logits;
+  fill(prompt, {}, unused, logits);
+  return logits;
+}
+
+Engine::Logits Engine::logits(const Conversation& conversation, std::span<const int32_t> reply_ids) {
+  for (int32_t id : reply_ids) {
+    if (id >= 0 && id < model_.chat_config.vocab_size) continue;
+    throw Error(ErrorCode::kUsage,
+                Problem{.message = "a reply id is not in the vocabulary",
+                        .expected = "0 to " + std::to_string(model_.chat_config.vocab_size - 1),
+                        .actual = std::to_string(id)});
+  }
+  const Prompt prompt = this->prompt(conversation);
+  check_context(prompt, static_cast<int64_t>(reply_ids.size()));
+  Logits result{.prompt_ids = prompt.ids,
+                .rows = 1 + static_cast<int64_t>(reply_ids.size()),
+                .vocab = model_.chat_config.vocab_size};
+  const auto append = [&](const library::Rows& logits) {
+    const std::span<const float> row = logits.row(0);
+    result.values.insert(result.values.end(), row.begin(), row.end());
+  };
+  append(prefill(prompt));
+  for (int32_t id : reply_ids) append(decode(id));
+  return result;
+}
+
+}  // namespace dovetail::engine

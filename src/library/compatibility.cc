@@ -1,0 +1,170 @@
+#include "library/compatibility.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <variant>
+
+#include "base/file.h"
+#include "contract/match.h"
+
+namespace dovetail::library {
+namespace {
+
+// Named dimensions replaced by their values; nullopt when one has none.
+std::optional<std::vector<int64_t>> resolved(const contract::ParameterRecord& parameter,
+                                             const contract::NamedDimensions& dimensions) {
+  std::vector<int64_t> shape;
+  for (const contract::Dimension& dimension : parameter.shape) {
+    if (const auto* value = std::get_if<int64_t>(&dimension)) {
+      shape.push_back(*value);
+      continue;
+    }
+    const auto found = dimensions.find(std::get<std::string>(dimension));
+    if (found == dimensions.end()) return std::nullopt;
+    shape.push_back(found->second);
+  }
+  return shape;
+}
+
+std::string type_text(const contract::ParameterRecord& parameter,
+                      const contract::NamedDimensions& dimensions) {
+  const auto shape = resolved(parameter, dimensions);
+  const std::optional<DType> dtype = dtype_from_name(parameter.dtype);
+  if (shape && dtype) return package::tensor_type_text(*dtype, *shape);
+  return parameter.dtype + " of a shape with a dimension that the chat config does not give";
+}
+
+// Parameters that the package lacks or stores as something else. The first few in full, the rest counted.
+std::vector<Problem> differing_parameters(const PackageDocuments& package, const LibraryFile& library) {
+  constexpr size_t kShown = 5;
+  std::vector<Problem> problems;
+  size_t count = 0;
+  for (const contract::ParameterRecord& parameter : *library.metadata->params) {
+    const package::StoredTensor* tensor = package.tensors.find(parameter.name);
+    const auto shape = resolved(parameter, package.dimensions);
+    const bool same =
+        tensor != nullptr && shape && tensor->shape == *shape && dtype_name(tensor->dtype) == parameter.dtype;
+    if (same || ++count > kShown) continue;
+    problems.push_back(
+        {.message = tensor == nullptr ? "the package lacks a parameter of the library"
+                                      : "a parameter is stored as something else",
+         .source = std::string(contract::kTensorCacheFile),
+         .field = parameter.name,
+         .expected = type_text(parameter, package.dimensions) + " by the library",
+         .actual = tensor == nullptr
+                       ? ""
+                       : package::tensor_type_text(tensor->dtype, tensor->shape) + " in the package"});
+  }
+  if (count > kShown) {
+    problems.push_back({.message = std::to_string(count - kShown) + " more parameters differ",
+                        .source = std::string(contract::kTensorCacheFile)});
+  }
+  return problems;
+}
+
+// True when the manifest's parameter_schema_id is that of the stored tensors. A dimension that the library
+// names is named in the id too.
+bool package_is_consistent(const PackageDocuments& package, const LibraryFile& library) {
+  std::unordered_map<std::string, const contract::ParameterRecord*> named;
+  for (const contract::ParameterRecord& parameter : *library.metadata->params)
+    named[parameter.name] = &parameter;
+  std::vector<contract::ParameterRecord> numbers;
+  std::vector<contract::ParameterRecord> names;
+  for (const package::StoredTensor& tensor : package.tensors.tensors()) {
+    contract::ParameterRecord record{.name = tensor.name, .dtype = std::string(dtype_name(tensor.dtype))};
+    record.shape.assign(tensor.shape.begin(), tensor.shape.end());
+    const auto found = named.find(tensor.name);
+    const bool same_shape =
+        found != named.end() && resolved(*found->second, package.dimensions) == tensor.shape;
+    names.push_back(record);
+    if (same_shape) names.back().shape = found->second->shape;
+    numbers.push_back(std::move(record));
+  }
+  const std::string& id = package.manifest.parameter_schema_id;
+  return contract::parameter_schema_id(numbers) == id || contract::parameter_schema_id(names) == id;
+}
+
+std::string compile_hint(const PackageDocuments& package) {
+  return "make a library for this package: 'dovetail compile " + package.dir.string() + "'";
+}
+
+}  // namespace
+
+PackageDocuments read_package_documents(const std::filesystem::path& dir) {
+  if (!std::filesystem::is_directory(dir)) {
+    throw Error(ErrorCode::kNotFound, Problem{.message = "there is no such package folder",
+                                              .source = dir.string(),
+                                              .hint = "make one with 'dovetail convert CHECKPOINT'"});
+  }
+  PackageDocuments documents{.dir = dir};
+  std::vector<Problem> problems;
+  ErrorCode code = ErrorCode::kMalformed;
+  const auto part = [&](const auto& read) {
+    try {
+      read();
+    } catch (const Error& error) {
+      code = error.code();
+      problems.insert(problems.end(), error.problems().begin(), error.problems().end());
+    }
+  };
+  constexpr int64_t kLimit = int64_t{64} << 20;
+  part([&] {
+    const std::filesystem::path path = dir / contract::kManifestFile;
+    if (!std::filesystem::exists(path)) {
+      throw Error(ErrorCode::kNotFound,
+                  Problem{.message = "the package has no manifest",
+                          .source = path.string(),
+                          .hint = "a package comes from 'dovetail convert CHECKPOINT'"});
+    }
+    documents.manifest = contract::parse_package_manifest(read_file(path, kLimit), path.string());
+  });
+  part([&] {
+    documents.chat_config = package::read_chat_config(dir);
+    contract::MatchContext context;
+    contract::add_chat_config(context, read_file(dir / contract::kChatConfigFile, kLimit));
+    documents.dimensions = std::move(context.named_dimensions);
+  });
+  part([&] {
+    const std::filesystem::path path = dir / contract::kTensorCacheFile;
+    documents.tensors = package::TensorCache::parse(read_file(path, kLimit), path.string());
+  });
+  if (!problems.empty()) throw Error(code, std::move(problems));
+  return documents;
+}
+
+std::vector<Problem> mismatches(const PackageDocuments& package, const LibraryFile& library) {
+  std::vector<Problem> problems;
+  if (std::optional<Problem> machine = library.unfit_machine()) problems.push_back(std::move(*machine));
+  // Without a metadata section the rest is known only after loading.
+  if (!library.metadata) return problems;
+  contract::MatchContext context;
+  context.vocab_size = package.chat_config.vocab_size;
+  context.named_dimensions = package.dimensions;
+  context.functions = std::set<std::string, std::less<>>(library.functions.begin(), library.functions.end());
+  context.metadata_source = library.path.filename().string() + ": _metadata";
+  std::vector<Problem> contract_problems = contract::match(package.manifest, *library.metadata, context);
+  if (!library.metadata->params) {
+    contract_problems.push_back({.message = "the library does not list its parameters",
+                                 .source = context.metadata_source,
+                                 .field = "params"});
+  } else {
+    const std::vector<Problem> parameters = differing_parameters(package, library);
+    contract_problems.insert(contract_problems.end(), parameters.begin(), parameters.end());
+  }
+  if (!contract_problems.empty()) {
+    // The library is the half that is quickly made anew, unless the package contradicts itself.
+    const bool consistent = !library.metadata->params || package_is_consistent(package, library);
+    const std::string hint =
+        consistent ? compile_hint(package)
+                   : "the package's manifest does not describe its own weights: make the package anew with "
+                     "'dovetail convert CHECKPOINT', then 'dovetail compile " +
+                         package.dir.string() + "'";
+    for (Problem& problem : contract_problems) problem.hint = hint;
+    problems.insert(problems.end(), contract_problems.begin(), contract_problems.end());
+  }
+  return problems;
+}
+
+}  // namespace dovetail::library

@@ -1,0 +1,136 @@
+#include "library/library.h"
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "library/cpu.h"
+#include "library/elf.h"
+
+namespace dovetail::library {
+namespace ffi = tvm::ffi;
+namespace {
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text.empty() ? "none" : text;
+}
+
+std::optional<Target> read_target(const Json& dovetail, const std::string& source) {
+  if (!dovetail.is_object() || !dovetail.contains("target")) return std::nullopt;
+  const Json& target = dovetail["target"];
+  const auto malformed = [&](const char* field, const char* expected) {
+    throw Error(ErrorCode::kMalformed,
+                Problem{.message = "wrong type", .source = source, .field = field, .expected = expected});
+  };
+  if (!target.is_object()) malformed("dovetail.target", "an object");
+  if (!target.contains("arch") || !target["arch"].is_string()) malformed("dovetail.target.arch", "a string");
+  if (!target.contains("cpu") || !target["cpu"].is_array() || target["cpu"].empty()) {
+    malformed("dovetail.target.cpu", "an array of level names");
+  }
+  Target result{.arch = target["arch"].get<std::string>()};
+  for (const Json& level : target["cpu"]) {
+    if (!level.is_string()) malformed("dovetail.target.cpu", "an array of level names");
+    result.cpu.push_back(level.get<std::string>());
+  }
+  return result;
+}
+
+void set_metadata(LibraryFile& file, std::string text) {
+  const std::string source = file.path.filename().string() + ": _metadata";
+  file.metadata = contract::parse_metadata(text, source);
+  file.target = read_target(file.metadata->dovetail, source);
+  file.metadata_text = std::move(text);
+}
+
+}  // namespace
+
+std::optional<Problem> LibraryFile::unfit_machine() const {
+  const std::string& built_for = target ? target->arch : arch;
+  if (arch != cpu_arch() || built_for != cpu_arch()) {
+    return Problem{.message = "the library was built for another kind of processor",
+                   .source = path.string(),
+                   .expected = std::string(cpu_arch()) + " (this machine)",
+                   .actual = arch != cpu_arch() ? arch : built_for,
+                   .hint = "compile the package on this machine with 'dovetail compile'"};
+  }
+  if (!target) return std::nullopt;
+  const std::vector<std::string> levels = cpu_levels();
+  for (const std::string& level : target->cpu) {
+    if (std::find(levels.begin(), levels.end(), level) != levels.end()) return std::nullopt;
+  }
+  return Problem{.message = "the library needs instructions that this machine's processor does not have",
+                 .source = path.string(),
+                 .field = "_metadata.dovetail.target.cpu",
+                 .expected = "one of this machine's levels: " + joined(levels),
+                 .actual = "built for " + joined(target->cpu),
+                 .hint = levels.empty() ? ""
+                                        : "compile it for this machine: 'dovetail compile PACKAGE --cpu " +
+                                              levels.back() + "'"};
+}
+
+LibraryFile inspect_library(const std::filesystem::path& path) {
+  LibraryFile file{.path = path};
+  const std::shared_ptr<const MappedFile> mapping = MappedFile::open(path);
+  const ElfFile elf(mapping->bytes(), path.string());
+  file.arch = elf.arch();
+  const std::string_view prefix = ffi::symbol::tvm_ffi_symbol_prefix;
+  for (const std::string& symbol : elf.exported_symbols()) {
+    if (symbol == ffi::symbol::tvm_ffi_library_bin) {
+      throw Error(
+          ErrorCode::kUnsupported,
+          Problem{.message = "this is a library of TVM's Relax virtual machine, which this version can't run",
+                  .source = path.string(),
+                  .hint = "compile the package with 'dovetail compile'"});
+    }
+    const bool description = symbol.starts_with(ffi::symbol::tvm_ffi_metadata_prefix) ||
+                             symbol.starts_with(ffi::symbol::tvm_ffi_doc_prefix);
+    if (symbol.starts_with(prefix) && !description) file.functions.push_back(symbol.substr(prefix.size()));
+  }
+  if (const auto section = elf.section(kMetadataSection)) {
+    std::string text(reinterpret_cast<const char*>(section->data()), section->size());
+    while (!text.empty() && text.back() == '\0') text.pop_back();
+    set_metadata(file, std::move(text));
+  }
+  return file;
+}
+
+Library Library::load(LibraryFile file) {
+  if (std::optional<Problem> problem = file.unfit_machine())
+    throw Error(ErrorCode::kMismatch, std::move(*problem));
+  try {
+    // Without a slash the system's loader would search its own directories.
+    Library library(std::move(file),
+                    ffi::Module::LoadFromFile(std::filesystem::absolute(file.path).string()));
+    const std::optional<LibraryFunction> metadata = library.find(contract::kMetadata);
+    if (!metadata) {
+      throw Error(ErrorCode::kMalformed,
+                  Problem{.message = "this is not a compiled model: the function _metadata is missing",
+                          .source = library.path().string(),
+                          .hint = "give a library made by 'dovetail compile'"});
+    }
+    std::string text = metadata->get<ffi::String>();
+    if (!library.file_.metadata) {
+      set_metadata(library.file_, std::move(text));
+    } else if (text != library.file_.metadata_text) {
+      throw Error(
+          ErrorCode::kMalformed,
+          Problem{.message = "the metadata section and the function _metadata disagree: the file was altered",
+                  .source = library.path().string(),
+                  .hint = "compile the library again with 'dovetail compile'"});
+    }
+    return library;
+  } catch (const ffi::Error& error) {
+    throw Error(ErrorCode::kUnsupported,
+                Problem{.message = "the library can't be loaded: " + error.message(),
+                        .hint = "compile the package again with 'dovetail compile'"});
+  }
+}
+
+std::optional<LibraryFunction> Library::find(std::string_view name) const {
+  const ffi::Optional<ffi::Function> function = module_->GetFunction(ffi::String(std::string(name)));
+  if (!function) return std::nullopt;
+  return LibraryFunction(std::string(name), path().string(), *function);
+}
+
+}  // namespace dovetail::library

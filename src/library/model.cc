@@ -1,0 +1,119 @@
+#include "library/model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "contract/match.h"
+#include "library/compatibility.h"
+#include "library/cpu.h"
+
+namespace dovetail::library {
+namespace ffi = tvm::ffi;
+namespace {
+
+std::vector<std::filesystem::path> libraries_in(const std::filesystem::path& dir) {
+  std::vector<std::filesystem::path> paths;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+    if (entry.path().extension() == ".so" && entry.is_regular_file(error)) paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+// The position of the best level that both the library and this machine have; 0 when the library does not
+// say.
+size_t best_level(const LibraryFile& file) {
+  size_t best = 0;
+  if (!file.target) return best;
+  const std::vector<std::string> levels = cpu_levels();
+  for (const std::string& level : file.target->cpu) {
+    const auto at = std::find(levels.begin(), levels.end(), level);
+    if (at != levels.end()) best = std::max<size_t>(best, at - levels.begin() + 1);
+  }
+  return best;
+}
+
+// The fitting library with the best level; when none fits, what is wrong with each.
+LibraryFile choose(const PackageDocuments& package, const std::vector<std::filesystem::path>& paths) {
+  std::optional<LibraryFile> best;
+  std::vector<Problem> problems;
+  ErrorCode code = ErrorCode::kMismatch;
+  for (const std::filesystem::path& path : paths) {
+    try {
+      LibraryFile file = inspect_library(path);
+      std::vector<Problem> wrong = mismatches(package, file);
+      if (!wrong.empty()) {
+        problems.insert(problems.end(), wrong.begin(), wrong.end());
+      } else if (!best || best_level(file) > best_level(*best)) {
+        best = std::move(file);
+      }
+    } catch (const Error& error) {
+      code = error.code();
+      problems.insert(problems.end(), error.problems().begin(), error.problems().end());
+    }
+  }
+  if (best) return std::move(*best);
+  throw Error(code, std::move(problems));
+}
+
+ffi::Array<ffi::Tensor> bind_parameters(const package::TensorCache& weights,
+                                        const std::vector<contract::ParameterRecord>& parameters) {
+  ffi::Array<ffi::Tensor> tensors;
+  tensors.reserve(static_cast<int64_t>(parameters.size()));
+  for (const contract::ParameterRecord& parameter : parameters) {
+    const package::StoredTensor& stored = weights.get(parameter.name);
+    if (stored.stored_as_bf16) {
+      auto values = std::make_shared<std::vector<float>>(weights.materialize(stored));
+      const float* data = values->data();
+      tensors.push_back(borrow_tensor(data, stored.shape, DType::kFloat32, std::move(values)));
+    } else {
+      tensors.push_back(borrow_tensor(weights.bytes(stored).data(), stored.shape, stored.dtype,
+                                      weights.shards()[stored.shard].mapping));
+    }
+  }
+  return tensors;
+}
+
+}  // namespace
+
+std::vector<std::filesystem::path> package_libraries(const std::filesystem::path& package) {
+  std::vector<std::filesystem::path> paths = libraries_in(package / "lib");
+  return paths.empty() ? libraries_in(package) : paths;
+}
+
+Model open_model(const std::filesystem::path& package, const std::optional<std::filesystem::path>& library) {
+  PackageDocuments documents = read_package_documents(package);
+  const std::vector<std::filesystem::path> candidates =
+      library ? std::vector<std::filesystem::path>{*library} : package_libraries(package);
+  if (candidates.empty()) {
+    throw Error(ErrorCode::kNotFound,
+                Problem{.message = "the package has no compiled library",
+                        .source = package.string(),
+                        .expected = "lib/*.so",
+                        .hint = "make one with 'dovetail compile " + package.string() + "'"});
+  }
+  LibraryFile file = choose(documents, candidates);
+  const bool checked = file.metadata.has_value();
+  Library loaded = Library::load(std::move(file));
+  if (!checked) {
+    std::vector<Problem> problems = mismatches(documents, loaded.file());
+    if (!problems.empty()) throw Error(ErrorCode::kMismatch, std::move(problems));
+  }
+  const contract::Task* task = contract::find_named(documents.manifest.tasks, contract::kChatTask);
+  const contract::Program* exports =
+      contract::find_named(loaded.metadata().artifact->programs, task->executor);
+  Program program(loaded, *exports);
+  Model model{.package = package,
+              .manifest = documents.manifest,
+              .task = *task,
+              .chat_config = std::move(documents.chat_config),
+              .tokenizer = package::Tokenizer::from_file(package / "tokenizer.json"),
+              .weights = package::TensorCache::open(package),
+              .library = std::move(loaded),
+              .program = std::move(program)};
+  model.program.set_parameters(bind_parameters(model.weights, *model.metadata().params));
+  return model;
+}
+
+}  // namespace dovetail::library

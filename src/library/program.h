@@ -1,0 +1,100 @@
+// A token_generation program of a compiled library as typed calls. Which pair of functions it has (tokens or
+// embeddings) is invisible from here on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "contract/artifact.h"
+#include "library/functions.h"
+#include "library/library.h"
+
+namespace dovetail::library {
+
+struct KvCacheSizes {
+  int64_t max_batch = 1;
+  int64_t max_total_length = 0;  // positions of all sequences together
+  int64_t prefill_chunk = 0;
+  int64_t page_size = 16;
+  bool sliding_window = false;
+};
+
+class Program {
+ public:
+  // Binds the roles of `program` to functions and compares the number of arguments they take with what their
+  // role says. Throws Error kMismatch listing every missing function and every other number.
+  Program(const Library& library, const contract::Program& program);
+
+  // The weights, in the order of the library's parameter list. Must come before any call below.
+  void set_parameters(tvm::ffi::Array<tvm::ffi::Tensor> parameters) { parameters_ = std::move(parameters); }
+
+  // [ids, hidden_size].
+  Rows embed(std::span<const int32_t> ids) const;
+
+  // One chunk that was announced with begin_forward: `embeddings` is [ids, hidden_size] row-major. Returns
+  // the logits of each sequence's last position, [sequences, vocab].
+  Rows prefill(std::span<const float> embeddings, std::span<const int32_t> ids,
+               std::span<const int32_t> modality_ids) const;
+  // One token for each sequence of the begin_forward. Returns [sequences, vocab].
+  Rows decode(std::span<const int32_t> ids) const;
+
+  // `input` is what the input's processor makes, in the shape and dtype that the contract states.
+  // Returns [rows, hidden_size].
+  Rows run_adapter(std::string_view adapter, const tvm::ffi::Tensor& input) const;
+  // How many rows run_adapter will return for that many samples; nullopt when the library does not say.
+  std::optional<int64_t> adapter_rows(std::string_view adapter, int64_t samples) const;
+
+  // Replaces the KV state.
+  void create_kv_cache(const KvCacheSizes& sizes);
+  void kv_clear() const;
+  void kv_add_sequence(int64_t sequence) const;
+  void kv_remove_sequence(int64_t sequence) const;
+  // The child begins with the parent's first `position` positions.
+  void kv_fork_sequence(int64_t parent, int64_t child, int64_t position) const;
+  // Takes the last `count` positions off. False when the state no longer holds what the shorter sequence
+  // would need (a sliding window has moved past it); the sequence is then unchanged.
+  bool kv_pop(int64_t sequence, int64_t count) const;
+  void kv_begin_forward(std::span<const int64_t> sequences, std::span<const int64_t> lengths) const;
+  void kv_end_forward() const;
+  int64_t kv_available_pages() const;
+  int64_t kv_total_length() const;
+
+  // False when the library has only one precision or can't change its threads.
+  bool set_precision(const std::string& precision) const;
+  bool set_threads(int threads) const;
+
+ private:
+  struct Adapter {
+    LibraryFunction run;
+    std::optional<LibraryFunction> rows;
+  };
+  Rows logits_of(const LibraryFunction& function, const tvm::ffi::Any& result) const;
+  const Adapter& adapter(std::string_view name) const;
+
+  bool tokens_ = false;  // the token pair is used
+  LibraryFunction embed_;
+  LibraryFunction prefill_;
+  LibraryFunction decode_;
+  LibraryFunction create_kv_cache_;
+  LibraryFunction clear_;
+  LibraryFunction add_sequence_;
+  LibraryFunction remove_sequence_;
+  LibraryFunction fork_sequence_;
+  LibraryFunction pop_;
+  LibraryFunction begin_forward_;
+  LibraryFunction end_forward_;
+  LibraryFunction available_pages_;
+  LibraryFunction total_length_;
+  std::optional<LibraryFunction> set_precision_;
+  std::optional<LibraryFunction> set_threads_;
+  std::map<std::string, Adapter, std::less<>> adapters_;
+  tvm::ffi::Array<tvm::ffi::Tensor> parameters_;
+  tvm::ffi::ObjectRef kv_;
+};
+
+}  // namespace dovetail::library

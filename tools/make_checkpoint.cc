@@ -1,5 +1,5 @@
-// Makes a Hugging Face checkpoint with random weights from a config.json: the real sizes of a model, without its
-// values. For measuring conversion, memory and speed; what it says is noise.
+// Makes a Hugging Face checkpoint with random weights from a config.json: the real sizes of a model, without
+// its values. For measuring conversion, memory and speed; what it says is noise.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -58,7 +58,8 @@ class Values {
 
   void write(const Tensor& tensor, AtomicFile& file) {
     if (tensor.shape.size() >= 2) {
-      // Slices of one table of normal numbers from random places: as good for sizes and speed, and fast to make.
+      // Slices of one table of normal numbers from random places: as good for sizes and speed, and fast to
+      // make.
       for (int64_t left = tensor.count(); left > 0;) {
         const size_t at = random_() % (normals_.size() / 2);
         const auto n = std::min<int64_t>(left, static_cast<int64_t>(normals_.size() / 2));
@@ -125,7 +126,8 @@ void write_shards(const fs::path& folder, const std::vector<Tensor>& tensors, ui
 
 // A tokenizer of bytes that fills the vocabulary and has every token that the prompts need at its place.
 void write_tokenizer(const fs::path& folder, const models::ModelPlan& plan) {
-  std::map<int64_t, std::string> special{{0, "<pad>"}, {1, "<eos>"}, {2, "<bos>"}, {3, "<unk>"}, {4, "<|turn>"}, {5, "<turn|>"}};
+  std::map<int64_t, std::string> special{{0, "<pad>"}, {1, "<eos>"},   {2, "<bos>"},
+                                         {3, "<unk>"}, {4, "<|turn>"}, {5, "<turn|>"}};
   for (const auto& [name, input] : plan.tasks.front().second.inputs) {
     if (!input.prompt) continue;
     for (int64_t id : input.prompt->prefix_token_ids) special[id] = "<|" + name + ">";
@@ -147,7 +149,13 @@ void write_tokenizer(const fs::path& folder, const models::ModelPlan& plan) {
     }
     entries.emplace_back(text, id);
     if (found != special.end()) {
-      added.push_back({{"id", id}, {"content", text}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}});
+      added.push_back({{"id", id},
+                       {"content", text},
+                       {"single_word", false},
+                       {"lstrip", false},
+                       {"rstrip", false},
+                       {"normalized", false},
+                       {"special", true}});
     }
   }
   const Json tokenizer = {
@@ -160,10 +168,19 @@ void write_tokenizer(const fs::path& folder, const models::ModelPlan& plan) {
       {"post_processor", nullptr},
       {"decoder", {{"type", "Sequence"}, {"decoders", {{{"type", "ByteFallback"}}, {{"type", "Fuse"}}}}}},
       {"model",
-       {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", "<unk>"}, {"continuing_subword_prefix", nullptr}, {"end_of_word_suffix", nullptr},
-        {"fuse_unk", true}, {"byte_fallback", true}, {"ignore_merges", false}, {"vocab", vocab}, {"merges", Json::array()}}}};
+       {{"type", "BPE"},
+        {"dropout", nullptr},
+        {"unk_token", "<unk>"},
+        {"continuing_subword_prefix", nullptr},
+        {"end_of_word_suffix", nullptr},
+        {"fuse_unk", true},
+        {"byte_fallback", true},
+        {"ignore_merges", false},
+        {"vocab", vocab},
+        {"merges", Json::array()}}}};
   write_file_atomic(folder / "tokenizer.json", tokenizer.dump());
-  write_file_atomic(folder / "generation_config.json", R"({"bos_token_id": 2, "eos_token_id": [1, 5], "pad_token_id": 0})");
+  write_file_atomic(folder / "generation_config.json",
+                    R"({"bos_token_id": 2, "eos_token_id": [1, 5], "pad_token_id": 0})");
 }
 
 }  // namespace
@@ -178,7 +195,8 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   try {
     const Json config = read_json(config_path);
-    const models::ModelPlan plan = models::plan_model(config, models::find_quantization("q0bf16"), config_path);
+    const models::ModelPlan plan =
+        models::plan_model(config, models::find_quantization("q0bf16"), config_path);
     AtomicDirectory folder(output);
     write_shards(folder.staging(), tensors_of(plan), seed);
     write_tokenizer(folder.staging(), plan);

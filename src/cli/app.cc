@@ -20,8 +20,13 @@ namespace {
 
 void print_line(std::string_view label, std::string_view text) {
   const bool colour = isatty(STDERR_FILENO) != 0;
-  // Names in a message may come from a file: control bytes never reach the terminal.
-  const std::string safe = printable(text, std::numeric_limits<size_t>::max());
+  // Names in a message may come from a file: control bytes never reach the terminal, but for line ends.
+  std::string safe;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    safe += (at > 0 ? "\n  " : "") + printable(text.substr(at, end - at), std::numeric_limits<size_t>::max());
+    at = end + 1;
+  }
   std::fprintf(stderr, "%s%.*s%s %s\n", colour ? "\x1b[31m" : "", static_cast<int>(label.size()),
                label.data(), colour ? "\x1b[0m" : "", safe.c_str());
 }

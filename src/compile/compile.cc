@@ -23,21 +23,26 @@ namespace {
 class WorkFolder {
  public:
   explicit WorkFolder(const fs::path& beside) {
-    path_ = beside / (".dovetail-compile-" + std::to_string(::getpid()));
     std::error_code ec;
+    made_parent_ = fs::create_directories(beside, ec);
+    path_ = beside / (".dovetail-compile-" + std::to_string(::getpid()));
     fs::create_directories(path_, ec);
-    if (ec)
+    if (ec) {
       throw Error(ErrorCode::kIo, Problem{.message = "creating the folder failed: " + ec.message(),
                                           .source = path_.string()});
+    }
   }
   ~WorkFolder() {
     std::error_code ec;
     fs::remove_all(path_, ec);
+    // Only succeeds when nothing was written.
+    if (made_parent_) fs::remove(path_.parent_path(), ec);
   }
   const fs::path& path() const { return path_; }
 
  private:
   fs::path path_;
+  bool made_parent_ = false;
 };
 
 std::string last_lines(const std::string& text, size_t count) {

@@ -171,7 +171,7 @@ class Exports {
       const std::lock_guard lock(self.mutex_);
       const float* data = checked<float>(samples, "samples", {-1});
       const int64_t count = samples.size(0);
-      check_sample_count(count);
+      self.check_sample_count(count);
       const std::vector<float> rows = self.model_.audio()(self.context_, {data, static_cast<size_t>(count)});
       const int64_t hidden = self.model_.hidden_size();
       ffi::Tensor out = new_tensor({static_cast<int64_t>(rows.size()) / hidden, hidden});
@@ -183,8 +183,8 @@ class Exports {
   // Rows that audio_embed returns for so many samples.
   static int64_t audio_embed_length(int64_t samples) {
     return guarded([&] {
-      check_sample_count(samples);
-      return models::audio_rows(samples);
+      instance().check_sample_count(samples);
+      return instance().model_.audio().rows(samples);
     });
   }
 
@@ -207,8 +207,9 @@ class Exports {
               one(max_sequences, "max_batch_size"), one(max_total_length, "max_total_seq_len"),
               one(prefill_chunk, "prefill_chunk_size"), one(page_size, "page_size")};
           Exports& self = instance();
-          return KvCacheRef(ffi::make_object<KvCacheObject>(self.model_.kv_layers(), size,
-                                                            models::kv_dtype(Config::quantization()), &self));
+          return KvCacheRef(ffi::make_object<KvCacheObject>(
+              self.model_.kv_layers(), size,
+              models::kv_dtype(Config::quantization(), self.context_.precision), &self));
         });
   }
 
@@ -315,10 +316,11 @@ class Exports {
     return {data, static_cast<size_t>(count)};
   }
 
-  static void check_sample_count(int64_t count) {
-    if (count < models::kAudioMinSamples || count > models::kAudioMaxSamples) {
-      TVM_FFI_THROW(ValueError) << "samples: expected " << models::kAudioMinSamples << " to "
-                                << models::kAudioMaxSamples << " samples, got " << count;
+  void check_sample_count(int64_t count) const {
+    const int64_t least = model_.audio().min_samples(), most = model_.audio().max_samples();
+    if (count < least || count > most) {
+      TVM_FFI_THROW(ValueError) << "samples: expected " << least << " to " << most << " samples, got "
+                                << count;
     }
   }
 

@@ -76,6 +76,10 @@ class Gemma4Audio {
                 c.output_size, from("embed_audio.embedding_projection.weight"));
   }
 
+  static constexpr int64_t min_samples() { return kAudioMinSamples; }
+  static constexpr int64_t max_samples() { return kAudioMaxSamples; }
+  static constexpr int64_t rows(int64_t samples) { return audio_rows(samples); }
+
   // Intermediate results, in the order of the computation; tests compare each with the original
   // implementation.
   struct Stages {
@@ -85,7 +89,7 @@ class Gemma4Audio {
     std::vector<float> after_tower;        // [rows, output]
   };
 
-  // Rows [audio_rows(samples), text hidden size]. `samples` in [kAudioMinSamples, kAudioMaxSamples].
+  // [rows(samples), text hidden size], from min_samples() to max_samples() samples.
   std::vector<float> operator()(ops::Context& context, std::span<const float> samples,
                                 Stages* stages = nullptr) const {
     const Gemma4AudioConfig& c = config();

@@ -235,7 +235,8 @@ ModelPlan plan_gemma4(const Json& config, const Quantization& quantization, cons
   int32_t widest = 0;
   for (const KvLayer& layer : model.kv_layers()) {
     widest = std::max(widest, layer.head_dim);
-    const int64_t bytes = 2 * int64_t{layer.kv_heads} * layer.head_dim * dtype_bytes(kv_dtype(quantization));
+    const int64_t bytes = 2 * int64_t{layer.kv_heads} * layer.head_dim *
+                          dtype_bytes(kv_dtype(quantization, ops::Precision::kInt8));
     if (layer.window == 0) plan.kv_bytes_per_token += bytes;
     plan.kv_bytes_at_full_context +=
         bytes * (layer.window == 0

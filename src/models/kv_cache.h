@@ -23,9 +23,11 @@ struct KvLayer {
   int32_t window;
 };
 
-// Keys and values are stored in float16 where the model is, else in float32: bfloat16 would lose accuracy.
-constexpr DType kv_dtype(const Quantization& quantization) {
-  return quantization.model_dtype == DType::kFloat16 ? DType::kFloat16 : DType::kFloat32;
+// Keys and values are stored in float16 where the model is and activations may be rounded, else in float32:
+// bfloat16 would lose accuracy.
+constexpr DType kv_dtype(const Quantization& quantization, ops::Precision precision) {
+  const bool half = quantization.model_dtype == DType::kFloat16 && precision == ops::Precision::kInt8;
+  return half ? DType::kFloat16 : DType::kFloat32;
 }
 
 struct KvCacheSize {

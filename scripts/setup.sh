@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/steps.sh
 
 packages=(ca-certificates g++ cmake ninja-build python3 python3-venv libssl-dev nlohmann-json3-dev libcli11-dev
-  libgtest-dev libsimde-dev libedit-dev)
+  libgtest-dev libsimde-dev libedit-dev zlib1g-dev)
 case "${1:-}" in
   "") ;;
   --dev) packages+=(clang libclang-rt-14-dev clang-format ccache) ;;

@@ -12,17 +12,30 @@ work=build/demo
 package=$work/gemma4-tiny-speech-q4f16_1
 dovetail=build/release/dovetail
 
+listen() {
+  "$dovetail" chat "$package" --audio "$recording" --message "Transcribe the audio." --temperature 0 >"$work/answer.txt"
+}
+
 echo "${steps_bold}Dovetail: from a checkpoint to a spoken answer${steps_off}"
 # Not a step: sudo may have to ask for a password.
 scripts/setup.sh
 rm -rf "$work"
 steps_begin "$work/logs" 6
 step "Configure the build" cmake --preset release
-step "Build Dovetail (a few minutes the first time)" cmake --build build/release --parallel "$(nproc)" --target dovetail dovetail_toolchain
-step "Convert the embedded checkpoint to q4f16_1" "$dovetail" convert "$checkpoint" --quantization q4f16_1 -o "$package"
+step "Build Dovetail (minutes the first time)" \
+  cmake --build build/release --parallel "$(nproc)" --target dovetail dovetail_toolchain
+step "Convert $checkpoint to q4f16_1" "$dovetail" convert "$checkpoint" --quantization q4f16_1 -o "$package"
 step "Compile its library" "$dovetail" compile "$package"
-step "Verify every file, hash and tensor of the package" "$dovetail" verify --deep "$package"
-step "Listen to $recording" "$dovetail" chat "$package" --audio "$recording" --message "Transcribe the audio."
+step "Verify every file, hash and tensor" "$dovetail" verify --deep "$package"
+step "Listen to $recording" listen
 
-echo
-echo "${steps_bold}The answer:${steps_off} $(cat "$steps_log")"
+cat <<END
+
+${steps_bold}Heard:${steps_off} $(cat "$work/answer.txt")
+
+Try next:
+  $dovetail chat $package
+      a conversation; /audio FILE adds a recording (there are more in $checkpoint/audio), /help says the rest
+  $dovetail inspect $package
+  $dovetail --help
+END

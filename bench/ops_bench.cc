@@ -1,0 +1,369 @@
+// Speed of the operations beside what this machine can do at most, for every level the CPU has.
+//
+//   ops_bench [cpu] [part …]     parts: roof gemv gemm attention elementwise; all when none is named
+//
+// Every figure is the best of several repetitions, so that other load disturbs it least; roofs are measured
+// in the same run.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ops/kernels.h"
+#include "ops/ops.h"
+
+namespace dovetail::ops {
+namespace {
+
+// Wall time by default. On a machine that others use as well, the CPU time of the process over its threads
+// says more: it leaves out the time in which the process did not run.
+bool use_cpu_time = false;
+
+double now(int threads) {
+  timespec t;
+  clock_gettime(use_cpu_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return (static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec)) /
+         (use_cpu_time ? threads : 1);
+}
+
+// Seconds of the fastest of the repetitions that fit into about `budget` seconds, at least five.
+template <typename Body>
+double best_time(const Body& body, double budget = 1.0, int threads = 1) {
+  body();
+  double best = 1e9, spent = 0;
+  for (int runs = 0; spent < budget || runs < 5; ++runs) {
+    const double start = now(threads);
+    body();
+    const double seconds = now(threads) - start;
+    best = std::min(best, seconds);
+    spent += seconds;
+  }
+  return best;
+}
+
+void on_threads(int threads, const std::function<void(int)>& body) {
+  std::vector<std::thread> others;
+  for (int i = 1; i < threads; ++i) others.emplace_back(body, i);
+  body(0);
+  for (std::thread& other : others) other.join();
+}
+
+volatile int64_t sink;
+
+// ---- roofs
+// -----------------------------------------------------------------------------------------------------
+
+__attribute__((target("avx2"))) void read_all(const std::byte* p, size_t bytes) {
+  __m256i sum[4] = {};
+  for (size_t i = 0; i + 128 <= bytes; i += 128) {
+    for (int j = 0; j < 4; ++j) {
+      const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + i + 32 * j));
+      sum[j] = _mm256_add_epi64(sum[j], v);
+    }
+  }
+  const __m256i all = _mm256_add_epi64(_mm256_add_epi64(sum[0], sum[1]), _mm256_add_epi64(sum[2], sum[3]));
+  sink = _mm256_extract_epi64(all, 0);
+}
+
+constexpr size_t kReadBytes = size_t{1} << 30;
+
+std::vector<std::byte>& big_buffer() {
+  static std::vector<std::byte> buffer(kReadBytes, std::byte{1});
+  return buffer;
+}
+
+// GB/s of plain sequential reading of 1 GiB.
+double read_bandwidth(int threads) {
+  const std::vector<std::byte>& buffer = big_buffer();
+  const size_t part = buffer.size() / static_cast<size_t>(threads);
+  const double seconds = best_time(
+      [&] {
+        on_threads(threads, [&](int i) { read_all(buffer.data() + static_cast<size_t>(i) * part, part); });
+      },
+      1.0, threads);
+  return static_cast<double>(kReadBytes) / seconds / 1e9;
+}
+
+constexpr int64_t kPeakLoops = 2'000'000;
+constexpr int kChains = 12;
+
+__attribute__((target("avx512f,avx512vnni"))) void vnni_loop() {
+  __m512i sum[kChains] = {};
+  for (__m512i& one : sum) __asm__ volatile("" : "+v"(one));  // else the compiler finds them all equal
+  __m512i a = _mm512_set1_epi8(1), b = _mm512_set1_epi8(1);
+  for (int64_t i = 0; i < kPeakLoops; ++i) {
+    for (int j = 0; j < kChains; ++j) sum[j] = _mm512_dpbusd_epi32(sum[j], a, b);
+    __asm__ volatile("" : "+v"(a), "+v"(b));
+  }
+  for (int j = 1; j < kChains; ++j) sum[0] = _mm512_add_epi32(sum[0], sum[j]);
+  sink = _mm_cvtsi128_si32(_mm512_castsi512_si128(sum[0]));
+}
+
+// maddubs and a 16-bit addition, as the AVX2 product does.
+__attribute__((target("avx2"))) void int16_sum_loop() {
+  __m256i sum[kChains] = {};
+  for (__m256i& one : sum) __asm__ volatile("" : "+x"(one));  // else the compiler finds them all equal
+  __m256i a = _mm256_set1_epi8(1), b = _mm256_set1_epi8(1);
+  for (int64_t i = 0; i < kPeakLoops; ++i) {
+    for (int j = 0; j < kChains; ++j) {
+      __asm__ volatile("" : "+x"(a), "+x"(b));
+      sum[j] = _mm256_add_epi16(sum[j], _mm256_maddubs_epi16(a, b));
+    }
+  }
+  for (int j = 1; j < kChains; ++j) sum[0] = _mm256_add_epi16(sum[0], sum[j]);
+  sink = _mm256_extract_epi16(sum[0], 0);
+}
+
+__attribute__((target("avx512f"))) void fma512_loop() {
+  __m512 sum[kChains] = {};
+  for (__m512& one : sum) __asm__ volatile("" : "+v"(one));  // else the compiler finds them all equal
+  __m512 a = _mm512_set1_ps(0.5f), b = _mm512_set1_ps(0.5f);
+  for (int64_t i = 0; i < kPeakLoops; ++i) {
+    for (int j = 0; j < kChains; ++j) sum[j] = _mm512_fmadd_ps(a, b, sum[j]);
+    __asm__ volatile("" : "+v"(a), "+v"(b));
+  }
+  for (int j = 1; j < kChains; ++j) sum[0] = _mm512_add_ps(sum[0], sum[j]);
+  sink = static_cast<int64_t>(_mm512_cvtss_f32(sum[0]));
+}
+
+__attribute__((target("avx2,fma"))) void fma256_loop() {
+  __m256 sum[kChains] = {};
+  for (__m256& one : sum) __asm__ volatile("" : "+x"(one));  // else the compiler finds them all equal
+  __m256 a = _mm256_set1_ps(0.5f), b = _mm256_set1_ps(0.5f);
+  for (int64_t i = 0; i < kPeakLoops; ++i) {
+    for (int j = 0; j < kChains; ++j) sum[j] = _mm256_fmadd_ps(a, b, sum[j]);
+    __asm__ volatile("" : "+x"(a), "+x"(b));
+  }
+  for (int j = 1; j < kChains; ++j) sum[0] = _mm256_add_ps(sum[0], sum[j]);
+  sink = static_cast<int64_t>(_mm256_cvtss_f32(sum[0]));
+}
+
+// 10^9 operations per second of code that touches registers only; a multiplication and its addition are two.
+double peak(void (*loop)(), int lanes) {
+  return static_cast<double>(kPeakLoops) * kChains * lanes * 2 / best_time(loop, 0.5) / 1e9;
+}
+
+double integer_peak(Level level) {
+  return level == Level::kAvx512 ? peak(vnni_loop, 64) : peak(int16_sum_loop, 32);
+}
+double float_peak(Level level) {
+  return level == Level::kAvx512 ? peak(fma512_loop, 16) : peak(fma256_loop, 8);
+}
+
+// ---- inputs
+// ----------------------------------------------------------------------------------------------------
+
+std::vector<float> random_floats(size_t count) {
+  static std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+// q4 weights over the big buffer; the scales lie behind the data.
+Matrix q4_matrix(int64_t rows, int64_t cols) {
+  std::vector<std::byte>& buffer = big_buffer();
+  const int64_t groups = (cols + 31) / 32;
+  uint16_t* scales = reinterpret_cast<uint16_t*>(buffer.data() + rows * groups * 16);
+  for (int64_t i = 0; i < rows * groups; ++i) scales[i] = f32_to_f16(0.01f);
+  return {Matrix::Type::kQ4, DType::kFloat16, buffer.data(), scales, rows, cols};
+}
+
+double matrix_bytes(const Matrix& w) {
+  const double numbers = static_cast<double>(w.rows) * static_cast<double>(w.cols);
+  return w.type == Matrix::Type::kQ4 ? numbers * 0.5625 : numbers * (w.type == Matrix::Type::kF32 ? 4 : 2);
+}
+
+// ---- measurements
+// ----------------------------------------------------------------------------------------------
+
+struct Run {
+  Level level;
+  int threads;
+  double bandwidth;
+};
+
+void print_head(const Run& run, const char* what) {
+  std::printf("%-9s %d thread%s  %-40s", std::string(level_name(run.level)).c_str(), run.threads,
+              run.threads == 1 ? " " : "s", what);
+}
+
+void bench_gemv(const Run& run) {
+  Context context(run.level, run.threads);
+  const struct {
+    int64_t rows, cols, m;
+    Matrix::Type type;
+  } cases[] = {{262144, 1536, 1, Matrix::Type::kQ4}, {262144, 1536, 2, Matrix::Type::kQ4},
+               {262144, 1536, 3, Matrix::Type::kQ4}, {262144, 1536, 4, Matrix::Type::kQ4},
+               {262144, 1536, 8, Matrix::Type::kQ4}, {49152, 2048, 1, Matrix::Type::kF16},
+               {2048, 2048, 1, Matrix::Type::kQ4}};
+  for (const auto& c : cases) {
+    Matrix w = q4_matrix(c.rows, c.cols);
+    if (c.type != Matrix::Type::kQ4) {
+      w.type = c.type;
+      std::memset(big_buffer().data(), 0, static_cast<size_t>(matrix_bytes(w)));
+    }
+    const std::vector<float> x = random_floats(static_cast<size_t>(c.m * c.cols));
+    std::vector<float> y(static_cast<size_t>(c.m * c.rows));
+    const double seconds = best_time([&] { matmul(context, x.data(), c.m, w, y.data()); }, 1.0, run.threads);
+    const double rate = matrix_bytes(w) / seconds / 1e9;
+    char what[80];
+    std::snprintf(what, sizeof what, "%s x%lld %lldx%lld (%.0f MB)",
+                  c.type == Matrix::Type::kQ4 ? "q4" : "f16", static_cast<long long>(c.m),
+                  static_cast<long long>(c.rows), static_cast<long long>(c.cols), matrix_bytes(w) / 1e6);
+    print_head(run, what);
+    std::printf("%7.1f GB/s  %5.1f %% of reading\n", rate, 100 * rate / run.bandwidth);
+  }
+}
+
+void bench_gemm(const Run& run) {
+  Context context(run.level, run.threads);
+  const double integer = integer_peak(run.level) * run.threads,
+               floating = float_peak(run.level) * run.threads;
+  const struct {
+    int64_t m, n, k;
+    Matrix::Type type;
+    Precision precision;
+  } cases[] = {{4, 2048, 2048, Matrix::Type::kQ4, Precision::kInt8},
+               {8, 2048, 2048, Matrix::Type::kQ4, Precision::kInt8},
+               {32, 2048, 2048, Matrix::Type::kQ4, Precision::kInt8},
+               {128, 2048, 2048, Matrix::Type::kQ4, Precision::kInt8},
+               {512, 2048, 2048, Matrix::Type::kQ4, Precision::kInt8},
+               {512, 6144, 1536, Matrix::Type::kQ4, Precision::kInt8},
+               {512, 1536, 6144, Matrix::Type::kQ4, Precision::kInt8},
+               {128, 2048, 2048, Matrix::Type::kQ4, Precision::kExact},
+               {128, 2048, 2048, Matrix::Type::kF16, Precision::kInt8},
+               {577, 1024, 1024, Matrix::Type::kF16, Precision::kInt8}};
+  for (const auto& c : cases) {
+    Matrix w = q4_matrix(c.n, c.k);
+    if (c.type == Matrix::Type::kF16) {
+      w.type = c.type;
+      std::memset(big_buffer().data(), 0, static_cast<size_t>(matrix_bytes(w)));
+    }
+    context.precision = c.precision;
+    const bool ints = c.type == Matrix::Type::kQ4 && c.precision == Precision::kInt8;
+    const std::vector<float> x = random_floats(static_cast<size_t>(c.m * c.k));
+    std::vector<float> y(static_cast<size_t>(c.m * c.n));
+    const double seconds = best_time([&] { matmul(context, x.data(), c.m, w, y.data()); }, 1.0, run.threads);
+    const double rate = 2.0 * static_cast<double>(c.m * c.n) * static_cast<double>(c.k) / seconds / 1e9;
+    char what[80];
+    std::snprintf(what, sizeof what, "%s m %lld n %lld k %lld",
+                  ints                          ? "q4 int8"
+                  : c.type == Matrix::Type::kQ4 ? "q4 exact"
+                                                : "f16",
+                  static_cast<long long>(c.m), static_cast<long long>(c.n), static_cast<long long>(c.k));
+    print_head(run, what);
+    std::printf("%7.0f GOP/s %5.1f %% of the %s peak %.0f\n", rate, 100 * rate / (ints ? integer : floating),
+                ints ? "int8" : "float", ints ? integer : floating);
+  }
+}
+
+void bench_attention(const Run& run) {
+  Context context(run.level, run.threads);
+  const double peak = float_peak(run.level) * run.threads;
+  const struct {
+    int64_t m, positions, heads;
+    int32_t kv_heads, dim;
+  } cases[] = {{512, 512, 8, 1, 256}, {512, 512, 9, 3, 64},  {512, 4096, 8, 1, 256},
+               {1, 512, 8, 1, 256},   {1, 4096, 8, 1, 256},  {1, 512, 9, 3, 64},
+               {1, 4096, 9, 3, 64},   {1, 4096, 32, 32, 64}, {1, 4096, 8, 1, 512}};
+  for (const auto& c : cases) {
+    const int64_t count = (c.positions + 15) / 16;
+    std::vector<int32_t> pages(static_cast<size_t>(count)), begin(static_cast<size_t>(c.m), 0), end;
+    for (int64_t i = 0; i < count; ++i) pages[static_cast<size_t>(i)] = static_cast<int32_t>(i);
+    double seen = 0;
+    for (int64_t i = 0; i < c.m; ++i) {
+      end.push_back(static_cast<int32_t>(c.positions - c.m + i + 1));
+      seen += end.back();
+    }
+    const size_t elements = static_cast<size_t>(count * 16 * c.kv_heads * c.dim);
+    std::vector<uint16_t> keys(elements, f32_to_f16(0.1f)), values(elements, f32_to_f16(0.1f));
+    const KvPages kv{DType::kFloat16, keys.data(), values.data(), pages.data(), c.kv_heads, c.dim};
+    const std::vector<float> q = random_floats(static_cast<size_t>(c.m * c.heads * c.dim));
+    std::vector<float> out(q.size());
+    const Attention args{.q = q.data(),
+                         .m = c.m,
+                         .heads = c.heads,
+                         .begin = begin,
+                         .end = end,
+                         .scale = 0.1f,
+                         .out = out.data()};
+    const double seconds = best_time([&] { attention(context, args, kv); }, 0.5, run.threads);
+    char what[80];
+    std::snprintf(what, sizeof what, "%lld queries %lld keys %lld/%d heads of %d",
+                  static_cast<long long>(c.m), static_cast<long long>(c.positions),
+                  static_cast<long long>(c.heads), c.kv_heads, c.dim);
+    print_head(run, what);
+    const double rate = 4 * seen * static_cast<double>(c.heads * c.dim) / seconds / 1e9;
+    std::printf("%9.3f ms  %6.1f GFLOP/s %5.1f %%  KV %.1f GB/s\n", seconds * 1e3, rate, 100 * rate / peak,
+                4.0 * static_cast<double>(c.positions * c.kv_heads * c.dim) / seconds / 1e9);
+  }
+}
+
+void bench_elementwise(const Run& run) {
+  Context context(run.level, run.threads);
+  for (const int64_t m : {1, 512}) {
+    const int64_t n = 1536;
+    const size_t count = static_cast<size_t>(m * n);
+    std::vector<float> x = random_floats(2 * count), y(count);
+    auto report = [&](const char* name, const std::function<void()>& body) {
+      const double seconds = best_time(body, 0.1, run.threads);
+      print_head(run, (std::string(name) + " " + std::to_string(m) + " x 1536").c_str());
+      std::printf("%9.2f us  %5.2f ns per element\n", seconds * 1e6,
+                  seconds * 1e9 / static_cast<double>(count));
+    };
+    report("rms_norm", [&] { rms_norm(context, x.data(), m, n, x.data(), 1e-6f, y.data()); });
+    report("gelu_tanh_gate", [&] { gelu_tanh_gate(context, x.data(), m, n, y.data()); });
+    report("add_scaled", [&] { add_scaled(context, x.data(), 1e-9f, y.data(), m * n); });
+    const KernelTable& kernels = context.kernels();
+    std::vector<std::byte> rounded(kernels.quantized_row_bytes(n));
+    report("rounding to int8 (1 row at a time)", [&] {
+      for (int64_t i = 0; i < m; ++i) kernels.quantize_row(x.data() + i * n, n, rounded.data());
+    });
+  }
+}
+
+int run_all(std::vector<std::string> parts) {
+  use_cpu_time = std::erase(parts, "cpu") != 0;
+  std::printf("clock: %s\n", use_cpu_time ? "CPU time of the process over its threads" : "wall");
+  auto wanted = [&](const char* part) {
+    return parts.empty() || std::find(parts.begin(), parts.end(), part) != parts.end();
+  };
+  double bandwidth[2] = {1, 1};
+  const int cpus = std::min(2, ThreadPool::available_cpus());
+  if (wanted("roof") || wanted("gemv")) {
+    for (int threads = 1; threads <= cpus; ++threads) {
+      bandwidth[threads - 1] = read_bandwidth(threads);
+      std::printf("reading 1 GiB, %d thread%s: %.1f GB/s\n", threads, threads == 1 ? "" : "s",
+                  bandwidth[threads - 1]);
+    }
+  }
+  for (const Level level : built_levels()) {
+    if (!cpu_supports(level)) continue;
+    if (wanted("roof")) {
+      std::printf("%s, 1 thread, registers only: %.0f GOP/s int8, %.0f GFLOP/s\n",
+                  std::string(level_name(level)).c_str(), integer_peak(level), float_peak(level));
+    }
+    for (int threads = 1; threads <= cpus; ++threads) {
+      const Run run{level, threads, bandwidth[threads - 1]};
+      if (wanted("gemv")) bench_gemv(run);
+      if (wanted("gemm")) bench_gemm(run);
+      if (wanted("attention")) bench_attention(run);
+      if (wanted("elementwise")) bench_elementwise(run);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace dovetail::ops
+
+int main(int argc, char** argv) { return dovetail::ops::run_all({argv + 1, argv + argc}); }

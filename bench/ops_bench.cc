@@ -22,26 +22,25 @@
 namespace dovetail::ops {
 namespace {
 
-// Wall time by default. On a machine that others use as well, the CPU time of the process over its threads
-// says more: it leaves out the time in which the process did not run.
+// Wall time by default. On a machine that others use as well, "cpu" says more: the CPU time of the process,
+// with one thread only, leaves out the time in which it did not run.
 bool use_cpu_time = false;
 
-double now(int threads) {
+double now() {
   timespec t;
   clock_gettime(use_cpu_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-  return (static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec)) /
-         (use_cpu_time ? threads : 1);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
 // Seconds of the fastest of the repetitions that fit into about `budget` seconds, at least five.
 template <typename Body>
-double best_time(const Body& body, double budget = 1.0, int threads = 1) {
+double best_time(const Body& body, double budget = 1.0) {
   body();
   double best = 1e9, spent = 0;
   for (int runs = 0; spent < budget || runs < 5; ++runs) {
-    const double start = now(threads);
+    const double start = now();
     body();
-    const double seconds = now(threads) - start;
+    const double seconds = now() - start;
     best = std::min(best, seconds);
     spent += seconds;
   }
@@ -83,11 +82,9 @@ std::vector<std::byte>& big_buffer() {
 double read_bandwidth(int threads) {
   const std::vector<std::byte>& buffer = big_buffer();
   const size_t part = buffer.size() / static_cast<size_t>(threads);
-  const double seconds = best_time(
-      [&] {
-        on_threads(threads, [&](int i) { read_all(buffer.data() + static_cast<size_t>(i) * part, part); });
-      },
-      1.0, threads);
+  const double seconds = best_time([&] {
+    on_threads(threads, [&](int i) { read_all(buffer.data() + static_cast<size_t>(i) * part, part); });
+  });
   return static_cast<double>(kReadBytes) / seconds / 1e9;
 }
 
@@ -213,7 +210,7 @@ void bench_gemv(const Run& run) {
     }
     const std::vector<float> x = random_floats(static_cast<size_t>(c.m * c.cols));
     std::vector<float> y(static_cast<size_t>(c.m * c.rows));
-    const double seconds = best_time([&] { matmul(context, x.data(), c.m, w, y.data()); }, 1.0, run.threads);
+    const double seconds = best_time([&] { matmul(context, x.data(), c.m, w, y.data()); });
     const double rate = matrix_bytes(w) / seconds / 1e9;
     char what[80];
     std::snprintf(what, sizeof what, "%s x%lld %lldx%lld (%.0f MB)",
@@ -252,7 +249,7 @@ void bench_gemm(const Run& run) {
     const bool ints = c.type == Matrix::Type::kQ4 && c.precision == Precision::kInt8;
     const std::vector<float> x = random_floats(static_cast<size_t>(c.m * c.k));
     std::vector<float> y(static_cast<size_t>(c.m * c.n));
-    const double seconds = best_time([&] { matmul(context, x.data(), c.m, w, y.data()); }, 1.0, run.threads);
+    const double seconds = best_time([&] { matmul(context, x.data(), c.m, w, y.data()); });
     const double rate = 2.0 * static_cast<double>(c.m * c.n) * static_cast<double>(c.k) / seconds / 1e9;
     char what[80];
     std::snprintf(what, sizeof what, "%s m %lld n %lld k %lld",
@@ -296,7 +293,7 @@ void bench_attention(const Run& run) {
                          .end = end,
                          .scale = 0.1f,
                          .out = out.data()};
-    const double seconds = best_time([&] { attention(context, args, kv); }, 0.5, run.threads);
+    const double seconds = best_time([&] { attention(context, args, kv); }, 0.5);
     char what[80];
     std::snprintf(what, sizeof what, "%lld queries %lld keys %lld/%d heads of %d",
                   static_cast<long long>(c.m), static_cast<long long>(c.positions),
@@ -315,7 +312,7 @@ void bench_elementwise(const Run& run) {
     const size_t count = static_cast<size_t>(m * n);
     std::vector<float> x = random_floats(2 * count), y(count);
     auto report = [&](const char* name, const std::function<void()>& body) {
-      const double seconds = best_time(body, 0.1, run.threads);
+      const double seconds = best_time(body, 0.1);
       print_head(run, (std::string(name) + " " + std::to_string(m) + " x 1536").c_str());
       std::printf("%9.2f us  %5.2f ns per element\n", seconds * 1e6,
                   seconds * 1e9 / static_cast<double>(count));
@@ -333,12 +330,12 @@ void bench_elementwise(const Run& run) {
 
 int run_all(std::vector<std::string> parts) {
   use_cpu_time = std::erase(parts, "cpu") != 0;
-  std::printf("clock: %s\n", use_cpu_time ? "CPU time of the process over its threads" : "wall");
+  std::printf("clock: %s\n", use_cpu_time ? "CPU time" : "wall");
   auto wanted = [&](const char* part) {
     return parts.empty() || std::find(parts.begin(), parts.end(), part) != parts.end();
   };
   double bandwidth[2] = {1, 1};
-  const int cpus = std::min(2, ThreadPool::available_cpus());
+  const int cpus = use_cpu_time ? 1 : std::min(2, ThreadPool::available_cpus());
   if (wanted("roof") || wanted("gemv")) {
     for (int threads = 1; threads <= cpus; ++threads) {
       bandwidth[threads - 1] = read_bandwidth(threads);

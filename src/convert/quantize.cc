@@ -6,9 +6,12 @@
 #include <cstring>
 
 #include "convert/quantize_avx2.h"
+#include "package/values.h"
 
 namespace dovetail::convert {
 namespace {
+
+using package::load_value;
 
 bool use_avx2() {
 #if defined(__x86_64__)
@@ -46,46 +49,17 @@ void store_value(DType type, std::byte* out, int64_t index, float value) {
   std::memcpy(out + 2 * index, &bits, 2);
 }
 
-template <typename Bits, Bits kExponent>
-int64_t find_exponent(const std::byte* values, int64_t count) {
-  for (int64_t begin = 0; begin < count; begin += 1024) {
-    const int64_t end = std::min(count, begin + 1024);
-    bool found = false;
-    for (int64_t i = begin; i < end; ++i) found |= (load_bits<Bits>(values, i) & kExponent) == kExponent;
-    if (!found) continue;
-    for (int64_t i = begin; i < end; ++i) {
-      if ((load_bits<Bits>(values, i) & kExponent) == kExponent) return i;
-    }
-  }
-  return -1;
-}
-
 }  // namespace
-
-float load_value(DType type, const std::byte* values, int64_t index) {
-  switch (type) {
-    case DType::kFloat16: return f16_to_f32(load_bits<uint16_t>(values, index));
-    case DType::kBFloat16: return bf16_to_f32(load_bits<uint16_t>(values, index));
-    default: return std::bit_cast<float>(load_bits<uint32_t>(values, index));
-  }
-}
-
-int64_t first_non_finite(DType type, const std::byte* values, int64_t count) {
-  switch (type) {
-    case DType::kFloat16: return find_exponent<uint16_t, 0x7c00>(values, count);
-    case DType::kBFloat16: return find_exponent<uint16_t, 0x7f80>(values, count);
-    default: return find_exponent<uint32_t, 0x7f800000>(values, count);
-  }
-}
 
 namespace portable {
 
 void quantize_row(DType source, const std::byte* values, int64_t cols, DType model_dtype, uint32_t* words, std::byte* scales) {
   const int64_t groups = (cols + kGroupValues - 1) / kGroupValues;
   for (int64_t g = 0; g < groups; ++g) {
+    const int64_t count = std::min(kGroupValues, cols - g * kGroupValues);
     float w[kGroupValues] = {};
     uint32_t largest = 0;
-    for (int64_t i = 0; i < std::min(kGroupValues, cols - g * kGroupValues); ++i) {
+    for (int64_t i = 0; i < count; ++i) {
       w[i] = rounded(load_value(source, values, g * kGroupValues + i), model_dtype);
       // Compared as integers, so that NaN counts as the largest.
       largest = std::max(largest, std::bit_cast<uint32_t>(w[i]) & 0x7fffffffu);
@@ -94,7 +68,8 @@ void quantize_row(DType source, const std::byte* values, int64_t cols, DType mod
     store_value(model_dtype, scales, g, scale);
     for (int64_t word = 0; word < kGroupWords; ++word) {
       uint32_t packed = 0;
-      for (int64_t i = 0; i < 8; ++i) {
+      // What lies behind the end of the row stays 0, which is not the value 0 (that would be 7).
+      for (int64_t i = 0; i < std::min<int64_t>(8, count - 8 * word); ++i) {
         const float ratio = rounded(w[8 * word + i] / scale, model_dtype);
         const float q = std::nearbyint(rounded(ratio + 7.0f, model_dtype));
         // NaN, from 0 / 0 in a group of zeros, becomes 0.

@@ -12,18 +12,13 @@ namespace dovetail::convert {
 inline constexpr int64_t kGroupValues = 32;  // values that share a scale
 inline constexpr int64_t kGroupWords = 4;    // of 32 bits, 8 values in each
 
-// One row of `cols` values of type `source` (BF16, F16 or F32; any alignment) in groups of 32. The last group is
-// filled up with zeros. `scales` gets ceil(cols / 32) values of type `model_dtype` (F16 or F32), `words` 4 times as
+// One row of `cols` values of type `source` (BF16, F16 or F32; any alignment) in groups of 32. Positions
+// of the last group behind the end of the row hold 0. `scales` gets ceil(cols / 32) values of type `model_dtype` (F16 or F32), `words` 4 times as
 // many: value i of a group is in bits 4 (i mod 8) of word i / 8. A value q stands for (q - 7) * scale.
 void quantize_row(DType source, const std::byte* values, int64_t cols, DType model_dtype, uint32_t* words, std::byte* scales);
 
 // `count` values from `source` to `target` (BF16, F16 or F32), rounded to nearest, ties to even.
 void convert_values(DType source, const std::byte* values, int64_t count, DType target, std::byte* out);
-
-// Index of the first value that is NaN or infinite, or -1. `type` is BF16, F16 or F32.
-int64_t first_non_finite(DType type, const std::byte* values, int64_t count);
-
-float load_value(DType type, const std::byte* values, int64_t index);
 
 // The plain implementations that the others are tested against, whatever the CPU.
 namespace portable {

@@ -13,16 +13,21 @@
 
 #include "base/error.h"
 #include "convert/quantize.h"
+#include "package/values.h"
 
 namespace dovetail::convert {
 namespace {
 
 using models::ModelPlan;
 using models::Weight;
+using package::first_non_finite;
+using package::load_value;
 using package::TensorCacheWriter;
 
 constexpr int64_t kBlockBytes = int64_t{2} << 20;   // of the checkpoint
 constexpr size_t kBlocksPerWave = 16;               // converted together, written while the next ones are converted
+// Tensors that share a shard stay in memory until they are complete; so many bytes of them may be open at once.
+constexpr int64_t kOpenBytes = int64_t{256} << 20;
 
 using Buffer = std::unique_ptr<std::byte[]>;
 
@@ -81,13 +86,27 @@ class Stream {
                       [](const auto& x, const auto& y) { return x.tensor == y.tensor && x.rows == y.rows; });
   }
 
+  // Bytes of a weight's tensors that are too small to get a file of their own.
+  int64_t open_bytes(size_t index) const {
+    const Weight& w = weight(index);
+    int64_t total = 0;
+    for (size_t i = w.first_parameter; i < w.first_parameter + (w.quantized ? 2 : 1); ++i) {
+      const int64_t bytes = plan_.parameters[i].bytes();
+      if (bytes < package::kShardBytes / 2) total += bytes;
+    }
+    return total;
+  }
+
   std::vector<Block> make_blocks() const {
     std::vector<Block> blocks;
     const std::vector<MappedWeight>& weights = mapping_.weights;
     for (size_t first = 0; first < weights.size();) {
       size_t last = first + 1;
-      int64_t cols = weights[first].cols;
-      while (last < weights.size() && same_parts(weights[first], weights[last])) cols += weights[last++].cols;
+      int64_t cols = weights[first].cols, open = open_bytes(first);
+      while (last < weights.size() && same_parts(weights[first], weights[last]) && open + open_bytes(last) <= kOpenBytes) {
+        open += open_bytes(last);
+        cols += weights[last++].cols;
+      }
       const int64_t rows = weights[first].rows;
       const int64_t step = weights[first].parts.empty() ? rows : std::max<int64_t>(1, kBlockBytes / (4 * cols));
       for (int64_t row = 0; row < rows; row += step) {

@@ -20,6 +20,7 @@ class ProblemList {
   void add(Problem problem);
   void add(const std::vector<Problem>& problems);
   bool empty() const { return problems_.empty(); }
+  const std::vector<Problem>& kept() const { return problems_; }
   int64_t count() const { return static_cast<int64_t>(problems_.size()) + dropped_; }
   // The problems kept, then one line that counts the others.
   std::vector<Problem> take();

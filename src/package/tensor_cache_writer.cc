@@ -75,7 +75,11 @@ size_t TensorCacheWriter::begin(const std::string& name, std::span<const int64_t
     close_pending();
     offset = 0;
   }
-  if (!pending_) pending_ = std::make_unique<ShardFile>();
+  if (!pending_) {
+    pending_ = std::make_unique<ShardFile>();
+    // At once, so that growing does not leave copies behind; pages that are never touched cost nothing.
+    pending_->buffer.reserve(static_cast<size_t>(kShardBytes));
+  }
   tensor.offset = offset;
   tensor.shard = pending_.get();
   pending_->bytes = offset + *bytes;
@@ -116,7 +120,7 @@ void TensorCacheWriter::complete(ShardFile& shard) {
     shard.file->write(shard.buffer);
     shard.sha256.update(shard.buffer);
     shard.md5.update(shard.buffer);
-    shard.buffer = {};
+    shard.buffer = std::vector<std::byte>();  // gives the memory back, which clear() would not
   }
   shard.file->commit();
   shard.hash = {.file = shard.file_name(), .bytes = shard.bytes, .sha256 = shard.sha256.hex(), .md5 = shard.md5.hex()};

@@ -1,0 +1,395 @@
+#include "convert/convert.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <thread>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "checkpoint_fixture.h"
+#include "contract/manifest.h"
+#include "convert/quantize.h"
+#include "package/chat_config.h"
+#include "package/content_hashes.h"
+#include "package/tensor_cache.h"
+
+namespace dovetail::convert {
+namespace {
+namespace fs = std::filesystem;
+using namespace dovetail::testing;
+using package::StoredTensor;
+using package::TensorCache;
+
+const fs::path kExample = fs::path(DOVETAIL_TEST_DATA) / "../../examples/gemma4-tiny-speech";
+
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+std::vector<std::string> files_in(const fs::path& dir) {
+  std::vector<std::string> out;
+  for (const auto& entry : fs::directory_iterator(dir)) out.push_back(entry.path().filename().string());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+ConvertOptions options_for(const models::ModelPlan& plan, const fs::path& checkpoint, const fs::path& output) {
+  return {.checkpoint = checkpoint, .output = output, .quantization = plan.quantization, .threads = 2};
+}
+
+std::string convert_error(const models::ModelPlan& plan, const ConvertOptions& options) {
+  try {
+    convert_with_plan(plan, Json::object(), options);
+  } catch (const Error& error) {
+    return std::string(error_code_name(error.code())) + ": " + error.what();
+  }
+  return "accepted";
+}
+
+// The shards that MLC's own tools made from the same checkpoint.
+TEST(Convert, BytesAreThoseOfMlc) {
+  for (const char* quantization : {"q4f16_1", "q4f32_1", "q0f16"}) {
+    TempDir temp;
+    const models::ModelPlan plan = make_plan(quantization, llama_tiny_weights());
+    convert_with_plan(plan, Json::object(), options_for(plan, kMlcPackages / "llama_tiny/hf", temp / "p"));
+    const fs::path mlc = kMlcPackages / "llama_tiny" / quantization;
+    if (quantization != std::string("q4f32_1")) {
+      // Nothing is float32: the shard and its document are the same file.
+      EXPECT_TRUE(read_text(temp / "p/params_shard_0.bin") == read_text(mlc / "params_shard_0.bin")) << quantization;
+      EXPECT_EQ(read_text(temp / "p/tensor-cache.json"), read_text(mlc / "tensor-cache.json")) << quantization;
+    }
+    const TensorCache ours = TensorCache::open(temp / "p"), theirs = TensorCache::open(mlc);
+    ASSERT_EQ(ours.tensors().size(), theirs.tensors().size());
+    for (size_t i = 0; i < ours.tensors().size(); ++i) {
+      const StoredTensor& a = ours.tensors()[i];
+      const StoredTensor& b = theirs.tensors()[i];
+      ASSERT_EQ(a.name, b.name);
+      ASSERT_EQ(a.shape, b.shape);
+      ASSERT_EQ(a.dtype, b.dtype);
+      if (a.dtype != DType::kFloat32) {
+        const auto x = ours.bytes(a), y = theirs.bytes(b);
+        EXPECT_TRUE(std::equal(x.begin(), x.end(), y.begin(), y.end())) << a.name;
+        continue;
+      }
+      // MLC rounds float32 to bfloat16; here it stays as it is.
+      EXPECT_FALSE(a.stored_as_bf16);
+      EXPECT_TRUE(b.stored_as_bf16);
+      const std::vector<float> x = ours.materialize(a), y = theirs.materialize(b);
+      for (size_t k = 0; k < x.size(); ++k) ASSERT_EQ(bf16_to_f32(f32_to_bf16(x[k])), y[k]) << a.name << " " << k;
+    }
+  }
+}
+
+TEST(Convert, ChatConfigIsThatOfMlc) {
+  TempDir temp;
+  const models::ModelPlan plan = make_plan("q4f16_1", llama_tiny_weights());
+  const Json config = read_json(kMlcPackages / "llama_tiny/hf/config.json");
+  convert_with_plan(plan, config, options_for(plan, kMlcPackages / "llama_tiny/hf", temp / "p"));
+  const package::ChatConfig ours = package::read_chat_config(temp / "p");
+  const package::ChatConfig theirs = package::read_chat_config(kMlcPackages / "llama_tiny/q4f16_1");
+  EXPECT_EQ(ours.active_vocab_size, theirs.active_vocab_size);
+  EXPECT_EQ(ours.temperature, 0.6);
+  EXPECT_EQ(ours.top_p, 0.9);
+  EXPECT_EQ(ours.bos_token_id, 1);
+  EXPECT_EQ(ours.eos_token_ids, theirs.eos_token_ids);
+  EXPECT_EQ(ours.tokenizer_files, theirs.tokenizer_files);
+  EXPECT_EQ(ours.tokenizer_info, theirs.tokenizer_info);
+  // The template's own stop tokens, and those of generation_config.json.
+  EXPECT_EQ(ours.conv_template.stop_token_ids, (std::vector<int64_t>{128001, 128009, 2}));
+}
+
+TEST(Convert, TheEmbeddedCheckpointGivesAWholePackage) {
+  for (const models::Quantization& quantization : models::quantizations()) {
+    TempDir temp;
+    const ConvertSummary summary = convert({.checkpoint = kExample, .output = temp / "p", .quantization = &quantization});
+    EXPECT_EQ(files_in(temp.path()), std::vector<std::string>{"p"});
+    const TensorCache cache = TensorCache::open(temp / "p");
+    EXPECT_EQ(static_cast<int64_t>(cache.tensors().size()), summary.parameters);
+    EXPECT_EQ(cache.parameter_bytes(), summary.parameter_bytes);
+    for (const StoredTensor& tensor : cache.tensors()) EXPECT_FALSE(tensor.stored_as_bf16);
+    const auto manifest = contract::parse_package_manifest(read_text(temp / "p/mlc-model-manifest.json"));
+    const Json config = read_json(kExample / "config.json");
+    EXPECT_EQ(manifest, models::plan_model(config, quantization, "config.json").manifest());
+    const package::ChatConfig chat = package::read_chat_config(temp / "p");
+    EXPECT_EQ(chat.conv_template.stop_token_ids, (std::vector<int64_t>{1, 5}));
+    EXPECT_EQ(chat.quantization, quantization.name);
+    EXPECT_EQ(read_text(temp / "p/tokenizer.json"), read_text(kExample / "tokenizer.json"));
+    int64_t skipped = 0;
+    for (const SkippedTensors& part : summary.skipped) skipped += part.tensors;
+    EXPECT_EQ(skipped, 16);
+    // Every file but the list itself is in the list, with its hash.
+    std::vector<std::string> listed{"dovetail-hashes.json"};
+    for (const package::FileHash& file : package::parse_content_hashes(read_text(temp / "p/dovetail-hashes.json"))) {
+      EXPECT_EQ(sha256_hex(read_text(temp / "p" / file.file)), file.sha256) << file.file;
+      listed.push_back(file.file);
+    }
+    std::sort(listed.begin(), listed.end());
+    EXPECT_EQ(listed, files_in(temp / "p"));
+  }
+}
+
+TEST(Convert, ThreadsDoNotChangeBytes) {
+  std::string first;
+  for (const int threads : {1, 3}) {
+    TempDir temp;
+    convert({.checkpoint = kExample, .output = temp / "p", .quantization = &models::find_quantization("q4f16_1"), .threads = threads});
+    const std::string hashes = read_text(temp / "p/dovetail-hashes.json");
+    if (first.empty()) first = hashes;
+    EXPECT_EQ(hashes, first);
+  }
+}
+
+TEST(Convert, ColumnSlicesOfOneTable) {
+  TempDir temp;
+  const TestTensor packed = bf16_tensor("packed", {3000, 96 * 5});
+  write_checkpoint(temp / "hf", {packed});
+  std::vector<models::Weight> weights;
+  for (int i = 0; i < 5; ++i) {
+    models::Weight weight = weight_from("table." + std::to_string(i) + ".weight", {3000, 96}, {"packed"});
+    weight.source.column_begin = 96 * i;
+    weight.source.columns = 96 * 5;
+    weights.push_back(weight);
+  }
+  const models::ModelPlan plan = make_plan("q4f16_1", weights);
+  convert_with_plan(plan, Json::object(), options_for(plan, temp / "hf", temp / "p"));
+  const TensorCache cache = TensorCache::open(temp / "p");
+  for (int i = 0; i < 5; ++i) {
+    const auto words = cache.bytes(cache.get("table." + std::to_string(i) + ".q_weight"));
+    const auto scales = cache.bytes(cache.get("table." + std::to_string(i) + ".q_scale"));
+    for (const int64_t row : {0, 1, 1499, 2999}) {
+      uint32_t expected[12];
+      std::byte scale[6];
+      quantize_row(DType::kBFloat16, reinterpret_cast<const std::byte*>(packed.bytes.data()) + (row * 480 + 96 * i) * 2, 96, DType::kFloat16,
+                   expected, scale);
+      EXPECT_EQ(std::memcmp(words.data() + row * 48, expected, 48), 0) << i << " " << row;
+      EXPECT_EQ(std::memcmp(scales.data() + row * 6, scale, 6), 0) << i << " " << row;
+    }
+  }
+}
+
+TEST(Convert, GeneratedValuesAreWrittenAsTheyAre) {
+  TempDir temp;
+  write_checkpoint(temp / "hf", {bf16_tensor("a", {4})});
+  models::Weight generated{.name = "computed", .shape = {2, 3}};
+  generated.source.generate = [](std::span<float> out) {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = 0.1f * static_cast<float>(i);
+  };
+  const models::ModelPlan plan = make_plan("q0f32", {generated, weight_from("a", {4}, {"a"})});
+  convert_with_plan(plan, Json::object(), options_for(plan, temp / "hf", temp / "p"));
+  const TensorCache cache = TensorCache::open(temp / "p");
+  EXPECT_EQ(cache.materialize(cache.get("computed")), (std::vector<float>{0.0f, 0.1f, 0.2f, 0.1f * 3, 0.4f, 0.5f}));
+}
+
+TEST(Convert, RefusesValuesThatAreNotFiniteOrDoNotFit) {
+  TempDir temp;
+  TestTensor big = bf16_tensor("big", {4, 40}), nan = bf16_tensor("nan", {7}), inf = bf16_tensor("inf", {2, 64}),
+             limit = bf16_tensor("limit", {});
+  const auto put = [](TestTensor& tensor, size_t index, float value) {
+    const uint16_t bits = f32_to_bf16(value);
+    std::memcpy(tensor.bytes.data() + 2 * index, &bits, 2);
+  };
+  put(big, 77, 1e6f);
+  put(nan, 3, std::numeric_limits<float>::quiet_NaN());
+  put(inf, 70, -std::numeric_limits<float>::infinity());
+  put(limit, 0, std::numeric_limits<float>::infinity());  // a limit that does not limit is fine
+  write_checkpoint(temp / "hf", {big, nan, inf, limit});
+  const std::vector<models::Weight> weights = {weight_from("big", {4, 40}, {"big"}), weight_from("nan", {7}, {"nan"}),
+                                               weight_from("inf", {2, 64}, {"inf"}), weight_from("limit", {}, {"limit"})};
+  for (const char* quantization : {"q4f16_1", "q0f16"}) {
+    const models::ModelPlan plan = make_plan(quantization, weights);
+    const std::string message = convert_error(plan, options_for(plan, temp / "hf", temp / "p"));
+    EXPECT_HAS(message, "numeric: ");
+    EXPECT_HAS(message, "big: value 999424 at [1, 37] does not fit into float16");
+    EXPECT_HAS(message, "nan: value at [3, 0] is NaN");
+    EXPECT_HAS(message, "inf: value at [1, 6] is infinite");
+    EXPECT_EQ(message.find("limit:"), std::string::npos);
+    EXPECT_EQ(files_in(temp.path()), std::vector<std::string>{"hf"});
+  }
+}
+
+TEST(Convert, RefusesFoldersThatAreNoCheckpoint) {
+  TempDir temp;
+  const models::Quantization& quantization = models::find_quantization("q4f16_1");
+  const auto error = [&](const fs::path& checkpoint) -> std::string {
+    try {
+      convert({.checkpoint = checkpoint, .output = temp / "p", .quantization = &quantization});
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_HAS(error(temp / "nothing"), "folder does not exist");
+  fs::create_directory(temp / "hf");
+  write_text(temp / "hf/tokenizer.model", "x");
+  EXPECT_HAS(error(temp / "hf"), "config.json: file is missing");
+  EXPECT_HAS(error(temp / "hf"), "tokenizer.json: file is missing");
+  EXPECT_HAS(error(temp / "hf"), "tokenizer.model alone does not say which tokens are special");
+  write_text(temp / "hf/tokenizer.json", "{}");
+  write_text(temp / "hf/config.json", R"({"architectures":["BertModel"]})");
+  EXPECT_HAS(error(temp / "hf"), "unknown architecture BertModel");
+  EXPECT_HAS(error(temp / "hf"), "Gemma4ForConditionalGeneration");
+}
+
+TEST(Convert, TokenizerOfAnotherModel) {
+  TempDir temp;
+  write_checkpoint(temp / "hf", {bf16_tensor("a", {4})});
+  const models::ModelPlan plan = make_plan("q0f16", {weight_from("a", {4}, {"a"})}, 100);
+  EXPECT_HAS(convert_error(plan, options_for(plan, temp / "hf", temp / "p")),
+             "the tokenizer has more tokens than the model's vocabulary (expected at most 100, got 314)");
+}
+
+TEST(Convert, KeepsWhatIsAlreadyThere) {
+  TempDir temp;
+  fs::create_directory(temp / "p");
+  write_text(temp / "p/precious", "x");
+  const models::ModelPlan plan = make_plan("q0f16", llama_tiny_weights());
+  EXPECT_HAS(convert_error(plan, options_for(plan, kMlcPackages / "llama_tiny/hf", temp / "p")), "is not an empty directory");
+  EXPECT_EQ(files_in(temp / "p"), std::vector<std::string>{"precious"});
+  EXPECT_EQ(files_in(temp.path()), std::vector<std::string>{"p"});
+}
+
+// A checkpoint whose tensor data is a hole in the file: any size, no disk.
+void write_sparse_checkpoint(const fs::path& dir, const std::string& name, int64_t rows, int64_t cols) {
+  write_checkpoint(dir, {});
+  const int64_t bytes = rows * cols * 2;
+  const Json header = {{name, {{"dtype", "BF16"}, {"shape", {rows, cols}}, {"data_offsets", {0, bytes}}}}};
+  const std::string text = header.dump();
+  std::string file(8, '\0');
+  const uint64_t length = text.size();
+  std::memcpy(file.data(), &length, 8);
+  write_text(dir / "model.safetensors", file + text);
+  fs::resize_file(dir / "model.safetensors", static_cast<std::uintmax_t>(8 + static_cast<int64_t>(length) + bytes));
+}
+
+int64_t anonymous_bytes() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word) {
+    if (word != "RssAnon:") continue;
+    int64_t kilobytes;
+    status >> kilobytes;
+    return kilobytes * 1024;
+  }
+  return 0;
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kFreedMemoryStays = true;
+#else
+constexpr bool kFreedMemoryStays = false;
+#endif
+
+// The largest growth of anonymous memory while `body` runs.
+template <class Body>
+int64_t peak_growth(const Body& body) {
+  const int64_t before = anonymous_bytes();
+  std::atomic<bool> done{false};
+  std::atomic<int64_t> peak{0};
+  std::thread watcher([&] {
+    while (!done) {
+      peak = std::max(peak.load(), anonymous_bytes());
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  });
+  body();
+  done = true;
+  watcher.join();
+  return peak - before;
+}
+
+TEST(ConvertMemory, APackedTableThatIsSplitIntoTables) {
+  if (kFreedMemoryStays) GTEST_SKIP() << "AddressSanitizer keeps freed memory";
+  TempDir temp;
+  constexpr int64_t kRows = 32000, kTables = 35, kCols = 256;  // each just too small for a file of its own
+  write_sparse_checkpoint(temp / "hf", "packed", kRows, kTables * kCols);
+  std::vector<models::Weight> weights;
+  for (int64_t i = 0; i < kTables; ++i) {
+    models::Weight weight = weight_from("table." + std::to_string(i) + ".weight", {kRows, kCols}, {"packed"});
+    weight.source.column_begin = kCols * i;
+    weight.source.columns = kCols * kTables;
+    weights.push_back(weight);
+  }
+  const models::ModelPlan plan = make_plan("q0f16", weights, 320);
+  const int64_t growth =
+      peak_growth([&] { convert_with_plan(plan, Json::object(), options_for(plan, temp / "hf", temp / "p")); });
+  // 590 MB of checkpoint and as much of output, of which all tables are open at once.
+  EXPECT_LT(growth, int64_t{448} << 20);
+  const TensorCache cache = TensorCache::open(temp / "p");
+  EXPECT_EQ(cache.parameter_bytes(), kRows * kCols * kTables * 2);
+}
+
+TEST(ConvertMemory, OneTensorThatGrows) {
+  if (kFreedMemoryStays) GTEST_SKIP() << "AddressSanitizer keeps freed memory";
+  TempDir temp;
+  write_sparse_checkpoint(temp / "hf", "table", 65536, 1536);
+  const models::ModelPlan plan = make_plan("q0f32", {weight_from("table", {65536, 1536}, {"table"})});
+  const int64_t growth =
+      peak_growth([&] { convert_with_plan(plan, Json::object(), options_for(plan, temp / "hf", temp / "p")); });
+  EXPECT_LT(growth, int64_t{256} << 20);  // its output has 403 MB
+  EXPECT_EQ(fs::file_size(temp / "p/params_shard_0.bin"), 65536u * 1536u * 4u);
+}
+
+TEST(ConvertMemory, ManyShards) {
+  if (kFreedMemoryStays) GTEST_SKIP() << "AddressSanitizer keeps freed memory";
+  TempDir temp;
+  write_sparse_checkpoint(temp / "hf", "table", 8192, 1024);
+  // 24 weights of 16.7 MB, two in a shard.
+  std::vector<models::Weight> weights(24, weight_from("", {8191, 1024}, {"table"}));
+  for (size_t i = 0; i < weights.size(); ++i) weights[i].name = "weight." + std::to_string(i);
+  const models::ModelPlan plan = make_plan("q0f16", weights, 8191);
+  const int64_t growth =
+      peak_growth([&] { convert_with_plan(plan, Json::object(), options_for(plan, temp / "hf", temp / "p")); });
+  EXPECT_LT(growth, int64_t{192} << 20);  // the output has 403 MB
+}
+
+TEST(ConvertInterrupted, CancellingLeavesNothing) {
+  TempDir temp;
+  write_sparse_checkpoint(temp / "hf", "table", 262144, 2048);
+  const models::ModelPlan plan = make_plan("q4f16_1", {weight_from("table.weight", {262144, 2048}, {"table"})});
+  std::atomic<bool> cancel{false};
+  ConvertOptions options = options_for(plan, temp / "hf", temp / "p");
+  options.cancel = &cancel;
+  std::thread later([&] {
+    // Once something is on the disk.
+    for (int i = 0; i < 5000 && !cancel; ++i) {
+      for (const auto& entry : fs::recursive_directory_iterator(temp.path())) {
+        if (entry.path().filename().string().starts_with("params_shard_0")) cancel = true;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  EXPECT_HAS(convert_error(plan, options), "cancelled: ");
+  later.join();
+  EXPECT_EQ(files_in(temp.path()), std::vector<std::string>{"hf"});
+}
+
+// A limit on file sizes stands for a full disk: write() fails in the middle of a shard.
+TEST(ConvertInterrupted, AFullDiskLeavesNothing) {
+  TempDir temp;
+  write_sparse_checkpoint(temp / "hf", "table", 8192, 2048);
+  const models::ModelPlan plan = make_plan("q0f16", {weight_from("table", {8192, 2048}, {"table"})});
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = 5'000'000, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string message = convert_error(plan, options_for(plan, temp / "hf", temp / "p"));
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_HAS(message, "io: ");
+  EXPECT_HAS(message, "params_shard_0.bin: writing failed");
+  EXPECT_EQ(files_in(temp.path()), std::vector<std::string>{"hf"});
+}
+
+}  // namespace
+}  // namespace dovetail::convert

@@ -31,23 +31,16 @@ void print_line(std::string_view label, std::string_view text) {
                label.data(), colour ? "\x1b[0m" : "", safe.c_str());
 }
 
-void print_error(const Error& error) {
-  std::vector<std::string_view> hints;
-  for (const Problem& problem : error.problems()) {
-    print_line("error:", problem.text());
-    if (!problem.hint.empty() && std::find(hints.begin(), hints.end(), problem.hint) == hints.end()) {
-      hints.push_back(problem.hint);
-    }
-  }
-  for (std::string_view hint : hints) print_line("  hint:", hint);
-}
-
 int run_app(int argc, const char* const* argv) {
   CLI::App app{"Dovetail converts, compiles and runs language models that listen and see.", "dovetail"};
   app.set_version_flag("--version", "dovetail " DOVETAIL_VERSION);
   app.require_subcommand(1);
   int exit_code = 0;
+  add_doctor_command(app, exit_code);
+  add_logits_command(app, exit_code);
   add_plan_command(app, exit_code);
+  add_bench_command(app, exit_code);
+  add_chat_command(app, exit_code);
   add_compile_command(app, exit_code);
   add_convert_command(app, exit_code);
   add_contract_command(app, exit_code);
@@ -60,6 +53,17 @@ int run_app(int argc, const char* const* argv) {
 }
 
 }  // namespace
+
+void print_error(const Error& error) {
+  std::vector<std::string_view> hints;
+  for (const Problem& problem : error.problems()) {
+    print_line("error:", problem.text());
+    if (!problem.hint.empty() && std::find(hints.begin(), hints.end(), problem.hint) == hints.end()) {
+      hints.push_back(problem.hint);
+    }
+  }
+  for (std::string_view hint : hints) print_line("  hint:", hint);
+}
 
 int run(int argc, const char* const* argv) noexcept {
   try {

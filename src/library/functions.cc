@@ -44,10 +44,10 @@ std::string shape_text(const ffi::Tensor& tensor) {
 }
 
 ErrorCode code_of(const std::string& kind) {
-  if (kind == "ValueError" || kind == "TypeError" || kind == "IndexError" || kind == "KeyError") {
+  if (kind == "ValueError" || kind == "TypeError" || kind == "KeyError") {
     return ErrorCode::kMismatch;
   }
-  if (kind == "MemoryError") return ErrorCode::kLimit;
+  if (kind == "MemoryError" || kind == "IndexError") return ErrorCode::kLimit;
   if (kind == "NotImplementedError") return ErrorCode::kUnsupported;
   return ErrorCode::kInternal;
 }

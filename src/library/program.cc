@@ -176,7 +176,7 @@ bool Program::kv_pop(int64_t sequence, int64_t count) const {
     pop_(kv_, sequence, count);
     return true;
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kMismatch) throw;
+    if (error.code() != ErrorCode::kMismatch && error.code() != ErrorCode::kLimit) throw;
     return false;
   }
 }

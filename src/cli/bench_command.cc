@@ -1,0 +1,258 @@
+// dovetail bench: how fast a model runs here, and how close that is to the memory's limit.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/progress.h"
+#include "base/thread_pool.h"
+#include "cli/commands.h"
+#include "cli/open_engine.h"
+
+namespace dovetail::cli {
+namespace {
+
+constexpr int kRuns = 3;
+
+struct BenchArguments {
+  EngineArguments engine;
+  int64_t prompt_tokens = 512;
+  int64_t tokens = 64;
+  double audio_seconds = 10;
+  bool json = false;
+};
+
+struct BenchResult {
+  double load_seconds = 0;
+  double prefill_rate = 0;  // tokens per second
+  int64_t prompt_tokens = 0;
+  double decode_rate = 0;
+  int64_t tokens = 0;
+  double adapter_seconds = 0;  // 0: the package takes no audio
+  double audio_seconds = 0;
+  int64_t resident_bytes = 0;              // all, mapped weights included
+  int64_t anonymous_bytes = 0;             // without mapped files
+  std::optional<int64_t> bytes_per_token;  // parameters that one decode step reads
+  double bandwidth = 0;                    // bytes per second that this machine's threads read
+};
+
+double seconds_of(const auto& action) {
+  const auto start = std::chrono::steady_clock::now();
+  action();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// A line "Name:  123 kB" of a file in /proc, in bytes; 0 when it is not there.
+int64_t proc_bytes(const char* file, const std::string& name) {
+  std::ifstream lines(file);
+  for (std::string word; lines >> word;) {
+    int64_t kilobytes = 0;
+    if (word == name + ":" && lines >> kilobytes) return kilobytes * 1024;
+  }
+  return 0;
+}
+
+// Bytes per second that the threads read from memory together, as many bytes as one decode step reads (but no
+// fewer than caches hold and no more than memory allows). The best of several runs: what the machine can do.
+double read_bandwidth(int threads, int64_t wanted_bytes) {
+  const int64_t available = proc_bytes("/proc/meminfo", "MemAvailable");
+  const int64_t limit = std::max<int64_t>(available / 2, int64_t{64} << 20);
+  const int64_t bytes = std::min(std::clamp(wanted_bytes, int64_t{512} << 20, int64_t{2} << 30), limit);
+  const auto words = static_cast<size_t>(bytes) / sizeof(uint64_t);
+  const std::unique_ptr<uint64_t[]> buffer(new uint64_t[words]);
+  ThreadPool pool(threads);
+  const int64_t parts = pool.threads();
+  const size_t part_words = words / static_cast<size_t>(parts);
+  pool.run(parts, [&](int64_t part, int) {
+    uint64_t* begin = buffer.get() + static_cast<size_t>(part) * part_words;
+    std::iota(begin, begin + part_words, uint64_t{1});
+  });
+  std::vector<uint64_t> sums(static_cast<size_t>(parts));
+  double best = 0;
+  for (int run = 0; run < 5; ++run) {
+    const double seconds = seconds_of([&] {
+      pool.run(parts, [&](int64_t part, int) {
+        const uint64_t* begin = buffer.get() + static_cast<size_t>(part) * part_words;
+        uint64_t sum[8] = {};
+        for (size_t i = 0; i + 8 <= part_words; i += 8) {
+          for (size_t lane = 0; lane < 8; ++lane) sum[lane] += begin[i + lane];
+        }
+        sums[static_cast<size_t>(part)] = std::accumulate(sum, sum + 8, uint64_t{0});
+      });
+    });
+    best = std::max(
+        best, static_cast<double>(part_words * sizeof(uint64_t)) * static_cast<double>(parts) / seconds);
+  }
+  // The sums are used, so that the reads are not left out.
+  if (std::accumulate(sums.begin(), sums.end(), uint64_t{0}) == 0) return 0;
+  return best;
+}
+
+std::vector<int32_t> random_ids(std::mt19937& random, int64_t count, int64_t vocab) {
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % static_cast<uint64_t>(vocab));
+  return ids;
+}
+
+std::optional<int64_t> decode_bytes(const Json& dovetail) {
+  if (!dovetail.is_object() || !dovetail.contains("decode_bytes")) return std::nullopt;
+  if (!dovetail["decode_bytes"].is_number_integer()) return std::nullopt;
+  return dovetail["decode_bytes"].get<int64_t>();
+}
+
+const contract::AudioDecode* audio_processor(const contract::Task& task) {
+  for (const auto& [name, input] : task.inputs) {
+    if (const auto* audio = std::get_if<contract::AudioDecode>(&input.processor)) return audio;
+  }
+  return nullptr;
+}
+
+void measure_adapter(const engine::Engine& engine, const contract::AudioDecode& processor,
+                     double wanted_seconds, std::mt19937& random, BenchResult& result) {
+  const auto rate = static_cast<double>(processor.sample_rate_hz);
+  const int64_t count =
+      std::clamp(std::llround(wanted_seconds * rate), static_cast<long long>(processor.min_samples),
+                 static_cast<long long>(processor.max_samples));
+  std::vector<float> samples(static_cast<size_t>(count));
+  for (float& sample : samples) sample = static_cast<float>(random()) * 0x1p-33f - 0.25f;
+  const std::shared_ptr<const engine::Media> media = engine.audio(std::move(samples));
+  std::vector<double> times;
+  engine.run_adapter(*media);
+  for (int run = 0; run < kRuns; ++run) times.push_back(seconds_of([&] { engine.run_adapter(*media); }));
+  result.adapter_seconds = median(times);
+  result.audio_seconds = media->seconds;
+}
+
+BenchResult measure(const BenchArguments& arguments) {
+  BenchResult result;
+  std::unique_ptr<engine::Engine> engine;
+  result.load_seconds = seconds_of([&] { engine = open_engine(arguments.engine); });
+  const package::ChatConfig& config = engine->model().chat_config;
+  const int64_t vocab = config.active_vocab_size > 0 ? config.active_vocab_size : config.vocab_size;
+  result.tokens = std::min(arguments.tokens, std::max<int64_t>(engine->context_window() - 1, 1));
+  result.prompt_tokens = std::min(arguments.prompt_tokens, engine->context_window() - result.tokens);
+  if (result.prompt_tokens < 1)
+    throw Error(ErrorCode::kUsage, "the context window is too small for a measurement");
+  std::mt19937 random(1);
+  engine::Prompt prompt{.ids = random_ids(random, result.prompt_tokens, vocab)};
+  prompt.modality_ids.assign(prompt.ids.size(), 0);
+  const std::vector<int32_t> reply = random_ids(random, result.tokens, vocab);
+  std::vector<double> prefill;
+  std::vector<double> decode;
+  // The first run brings the weights into memory and is not counted.
+  for (int run = 0; run <= kRuns; ++run) {
+    const double prefill_seconds = seconds_of([&] { engine->prefill(prompt); });
+    const double decode_seconds = seconds_of([&] {
+      for (const int32_t id : reply) engine->decode(id);
+    });
+    if (run == 0) continue;
+    prefill.push_back(prefill_seconds);
+    decode.push_back(decode_seconds);
+  }
+  result.prefill_rate = static_cast<double>(result.prompt_tokens) / median(prefill);
+  result.decode_rate = static_cast<double>(result.tokens) / median(decode);
+  if (const contract::AudioDecode* processor = audio_processor(engine->model().task)) {
+    measure_adapter(*engine, *processor, arguments.audio_seconds, random, result);
+  }
+  result.resident_bytes = proc_bytes("/proc/self/status", "VmRSS");
+  result.anonymous_bytes = proc_bytes("/proc/self/status", "RssAnon");
+  result.bytes_per_token = decode_bytes(engine->model().metadata().dovetail);
+  engine.reset();
+  result.bandwidth = read_bandwidth(arguments.engine.threads, result.bytes_per_token.value_or(0));
+  return result;
+}
+
+// Share of the bandwidth that decoding reaches; 1 is the limit.
+std::optional<double> bandwidth_share(const BenchResult& result) {
+  if (!result.bytes_per_token || result.bandwidth <= 0) return std::nullopt;
+  return result.decode_rate * static_cast<double>(*result.bytes_per_token) / result.bandwidth;
+}
+
+void print_table(const BenchResult& result) {
+  std::printf("load       %s\n", format_seconds(result.load_seconds).c_str());
+  std::printf("prefill    %.1f tokens/s (%lld tokens)\n", result.prefill_rate,
+              static_cast<long long>(result.prompt_tokens));
+  std::printf("decode     %.1f tokens/s (%lld tokens)\n", result.decode_rate,
+              static_cast<long long>(result.tokens));
+  if (result.adapter_seconds > 0) {
+    std::printf("audio      %s for %s (%.1f times real time)\n",
+                format_seconds(result.adapter_seconds).c_str(), format_seconds(result.audio_seconds).c_str(),
+                result.audio_seconds / result.adapter_seconds);
+  }
+  std::printf("memory     %s resident, %s of it without mapped files\n",
+              format_bytes(result.resident_bytes).c_str(), format_bytes(result.anonymous_bytes).c_str());
+  std::printf("bandwidth  %s/s read by these threads\n",
+              format_bytes(static_cast<int64_t>(result.bandwidth)).c_str());
+  if (const std::optional<double> share = bandwidth_share(result)) {
+    std::printf("limit      %s per token: at most %.1f tokens/s; decode reaches %.0f %%\n",
+                format_bytes(*result.bytes_per_token).c_str(),
+                result.bandwidth / static_cast<double>(*result.bytes_per_token), 100 * *share);
+  }
+}
+
+void print_json(const BenchResult& result) {
+  Json document = {{"load_seconds", result.load_seconds},
+                   {"prompt_tokens", result.prompt_tokens},
+                   {"prefill_tokens_per_second", result.prefill_rate},
+                   {"tokens", result.tokens},
+                   {"decode_tokens_per_second", result.decode_rate},
+                   {"audio_seconds", result.audio_seconds},
+                   {"adapter_seconds", result.adapter_seconds},
+                   {"resident_bytes", result.resident_bytes},
+                   {"anonymous_bytes", result.anonymous_bytes},
+                   {"read_bytes_per_second", result.bandwidth}};
+  if (result.bytes_per_token) document["bytes_per_token"] = *result.bytes_per_token;
+  if (const std::optional<double> share = bandwidth_share(result)) document["bandwidth_share"] = *share;
+  std::printf("%s\n", document.dump(2).c_str());
+}
+
+void run_bench(const BenchArguments& arguments) {
+  const BenchResult result = measure(arguments);
+  if (arguments.json) {
+    print_json(result);
+  } else {
+    print_table(result);
+  }
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, int&) {
+  auto arguments = std::make_shared<BenchArguments>();
+  CLI::App* command = app.add_subcommand(
+      "bench", "Measure a model on this machine: medians of several runs, after one that warms up");
+  command->add_option("package", arguments->engine.package, "The folder that `dovetail convert` wrote")
+      ->required();
+  command->add_option("--library", arguments->engine.library,
+                      "The compiled library; default: the package's own");
+  command->add_option("--threads", arguments->engine.threads, "Default: all processors of this process")
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--prompt-tokens", arguments->prompt_tokens, "Length of the prompt")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
+      ->capture_default_str();
+  command->add_option("--tokens", arguments->tokens, "Tokens to decode after it")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
+      ->capture_default_str();
+  command->add_option("--audio-seconds", arguments->audio_seconds, "Length of the recording")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  command->add_flag("--json", arguments->json, "Print one JSON object");
+  command->callback([arguments] { run_bench(*arguments); });
+}
+
+}  // namespace dovetail::cli

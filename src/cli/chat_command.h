@@ -1,0 +1,28 @@
+// Shared by the two forms of `dovetail chat`: one message, and a conversation.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace dovetail::cli {
+
+// Set by Ctrl-C, cleared before every reply.
+bool interrupted();
+void clear_interrupt();
+// Ctrl-C sets the flag and interrupts a read, and nothing else, from here on.
+void catch_interrupts();
+
+// Generates the reply to the conversation and shows it on stdout while it comes; with `verbose` counts and
+// rates on stderr.
+engine::Reply show_reply(engine::Engine& engine, const engine::Conversation& conversation,
+                         const engine::GenerateOptions& options, bool verbose);
+
+// Reads messages until the end of input or /quit. `conversation` may have a system message; `media` go with
+// the first message.
+void converse(engine::Engine& engine, engine::Conversation conversation,
+              std::vector<std::shared_ptr<const engine::Media>> media, const engine::GenerateOptions& options,
+              bool verbose);
+
+}  // namespace dovetail::cli

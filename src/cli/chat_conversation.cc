@@ -1,0 +1,118 @@
+// The conversation form of `dovetail chat`.
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "base/progress.h"
+#include "cli/app.h"
+#include "cli/chat_command.h"
+#include "cli/line_reader.h"
+#include "cli/open_engine.h"
+
+namespace dovetail::cli {
+namespace {
+
+constexpr const char* kHelp =
+    "/audio FILE  add a recording to the next message\n"
+    "/reset       forget the conversation\n"
+    "/help        this text\n"
+    "/quit        end; so does Ctrl-D\n"
+    "Ctrl-C stops an answer. Anything else is a message.\n";
+
+std::string trimmed(const std::string& text) {
+  const size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string::npos) return "";
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+class Talk {
+ public:
+  Talk(engine::Engine& engine, engine::Conversation conversation,
+       std::vector<std::shared_ptr<const engine::Media>> media, const engine::GenerateOptions& options,
+       bool verbose)
+      : engine_(engine),
+        conversation_(std::move(conversation)),
+        media_(std::move(media)),
+        options_(options),
+        verbose_(verbose) {}
+
+  // False: end.
+  bool line(const std::string& text) {
+    const std::string command = trimmed(text);
+    if (command.empty()) return true;
+    if (command == "/quit") return false;
+    if (command == "/help") {
+      std::fputs(kHelp, stderr);
+    } else if (command == "/reset") {
+      conversation_.turns.clear();
+      media_.clear();
+      std::fputs("The conversation is forgotten.\n", stderr);
+    } else if (command == "/audio" || command.starts_with("/audio ")) {
+      add_audio(trimmed(command.substr(6)));
+    } else if (command.starts_with('/')) {
+      std::fprintf(stderr, "There is no command %s; /help lists them.\n", printable(command).c_str());
+    } else {
+      answer(text);
+    }
+    return true;
+  }
+
+ private:
+  void add_audio(const std::string& path) {
+    if (path.empty()) {
+      std::fputs("/audio needs a file.\n", stderr);
+      return;
+    }
+    media_.push_back(read_audio(engine_, path));
+    std::fprintf(stderr, "%s of audio go with the next message.\n",
+                 format_seconds(media_.back()->seconds).c_str());
+  }
+
+  void answer(const std::string& text) {
+    conversation_.turns.push_back(user_turn(media_, text));
+    try {
+      const engine::Reply reply = show_reply(engine_, conversation_, options_, verbose_);
+      if (reply.text.empty() && reply.finish_reason == engine::FinishReason::kCancelled) {
+        conversation_.turns.pop_back();
+        return;
+      }
+      conversation_.turns.push_back({.role = engine::Role::kAssistant, .parts = {reply.text}});
+      media_.clear();
+      // Another draw for the next answer, and still the same conversation for the same seed.
+      ++options_.sampling.seed;
+    } catch (const Error&) {
+      conversation_.turns.pop_back();
+      throw;
+    }
+  }
+
+  engine::Engine& engine_;
+  engine::Conversation conversation_;
+  std::vector<std::shared_ptr<const engine::Media>> media_;
+  engine::GenerateOptions options_;
+  bool verbose_;
+};
+
+}  // namespace
+
+void converse(engine::Engine& engine, engine::Conversation conversation,
+              std::vector<std::shared_ptr<const engine::Media>> media, const engine::GenerateOptions& options,
+              bool verbose) {
+  Talk talk(engine, std::move(conversation), std::move(media), options, verbose);
+  LineReader reader;
+  std::string line;
+  while (true) {
+    const LineReader::Result result = reader.read(line);
+    if (result == LineReader::Result::kEnd) return;
+    if (result == LineReader::Result::kInterrupted) continue;
+    try {
+      if (!talk.line(line)) return;
+    } catch (const Error& error) {
+      // The conversation goes on without the message that failed.
+      print_error(error);
+    }
+  }
+}
+
+}  // namespace dovetail::cli

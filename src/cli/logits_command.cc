@@ -1,0 +1,64 @@
+// dovetail logits: a model's logits for a prompt and a given reply, to compare with other implementations.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/npz.h"
+#include "cli/open_engine.h"
+
+namespace dovetail::cli {
+namespace {
+
+struct LogitsArguments {
+  EngineArguments engine;
+  std::string system;
+  std::string message;
+  std::vector<std::string> audio;
+  std::vector<int32_t> reply_ids;
+  std::string output;
+};
+
+void run_logits(const LogitsArguments& arguments) {
+  const std::unique_ptr<engine::Engine> engine = open_engine(arguments.engine);
+  std::vector<std::shared_ptr<const engine::Media>> media;
+  for (const std::string& path : arguments.audio) media.push_back(read_audio(*engine, path));
+  engine::Conversation conversation;
+  if (!arguments.system.empty()) conversation.system = arguments.system;
+  conversation.turns.push_back(user_turn(std::move(media), arguments.message));
+  const engine::Engine::Logits logits = engine->logits(conversation, arguments.reply_ids);
+  const std::vector<int64_t> ids(logits.prompt_ids.begin(), logits.prompt_ids.end());
+  NpzFile file;
+  file.add("prompt_token_ids", std::span(ids), {static_cast<int64_t>(ids.size())});
+  file.add("logits", std::span(logits.values), {logits.rows, logits.vocab});
+  file.write(arguments.output);
+}
+
+}  // namespace
+
+void add_logits_command(CLI::App& app, int&) {
+  auto arguments = std::make_shared<LogitsArguments>();
+  CLI::App* command = app.add_subcommand(
+      "logits", "Write the logits at a prompt's last position and after each token of a given reply as .npz");
+  command->add_option("package", arguments->engine.package, "The folder that `dovetail convert` wrote")
+      ->required();
+  command->add_option("--library", arguments->engine.library,
+                      "The compiled library; default: the package's own");
+  command->add_option("--system", arguments->system, "The system message; default: the package's");
+  command->add_option("--message", arguments->message, "The message")->required();
+  command->add_option("--audio", arguments->audio, "A recording before the message; may be repeated")
+      ->allow_extra_args(false);
+  command->add_option("--reply-ids", arguments->reply_ids, "Token ids of the reply, separated by commas")
+      ->delimiter(',');
+  command->add_option("--threads", arguments->engine.threads, "Default: all processors of this process")
+      ->check(CLI::Range(1, 1024));
+  command->add_flag("--exact", arguments->engine.exact, "Compute with float32 activations");
+  command
+      ->add_option("-o,--output", arguments->output,
+                   "The file: arrays prompt_token_ids (int64) and logits (float32 [1 + reply, vocabulary])")
+      ->required();
+  command->callback([arguments] { run_logits(*arguments); });
+}
+
+}  // namespace dovetail::cli

@@ -227,6 +227,26 @@ TEST(Tokenizer, HostileFiles) {
                Error);
 }
 
+TEST(Tokenizer, ReplacementsThatExplodeAreRefused) {
+  auto file = [](int doublings) {
+    Json normalizers = Json::array();
+    for (int i = 0; i < doublings; ++i) {
+      normalizers.push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}});
+    }
+    return Json{{"version", "1.0"},
+                {"normalizer", {{"type", "Sequence"}, {"normalizers", normalizers}}},
+                {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}}}, {"merges", Json::array()}}}}
+        .dump();
+  };
+  EXPECT_EQ(Tokenizer::from_json(file(3), "small").encode("a").size(), 8u);
+  try {
+    Tokenizer::from_json(file(64), "bomb.json");
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("more than 1024 times"), std::string::npos) << e.what();
+  }
+}
+
 TEST(Tokenizer, TruncatedFileIsAnErrorAtEveryLength) {
   const std::string json = read_file(kCheckpoint / "tokenizer.json");
   const size_t end = json.find_last_of('}');

@@ -2,7 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+use serde_json::Value;
 use tokenizers::Tokenizer;
+
+/// How many times longer than its input a chain of replacements may make a text. Real files stay below 20.
+const MAX_GROWTH: u64 = 1024;
 
 pub struct Wrapper {
     tokenizer: Tokenizer,
@@ -12,13 +16,45 @@ fn id_from(id: u32) -> Result<i32, String> {
     i32::try_from(id).map_err(|_| format!("token id {id} does not fit 31 bits"))
 }
 
+/// Upper bound of the growth by all replacements inside a component: a few dozen nested ones that each double
+/// the text would ask for more memory than any machine has.
+fn growth(component: &Value) -> u64 {
+    match component {
+        Value::Array(members) => members.iter().map(growth).fold(1, u64::saturating_mul),
+        Value::Object(members) => {
+            let nested = members.values().map(growth).fold(1, u64::saturating_mul);
+            let content = members.get("content").and_then(Value::as_str).map_or(0, str::len) as u64;
+            let literal = members.get("pattern").and_then(|p| p.get("String")).and_then(Value::as_str);
+            let own = match (members.get("type").and_then(Value::as_str), literal) {
+                (Some("Replace"), Some(pattern)) if !pattern.is_empty() => {
+                    content.div_ceil(pattern.len() as u64).max(1)
+                }
+                (Some("Replace"), _) => content + 1, // may match between any two bytes
+                _ => 1,
+            };
+            nested.saturating_mul(own)
+        }
+        _ => 1,
+    }
+}
+
 impl Wrapper {
     pub fn new(json: &[u8]) -> Result<Self, String> {
         let mut tokenizer = Tokenizer::from_bytes(json).map_err(|e| e.to_string())?;
         // The caller owns the context limit; text cut or padded here would change a prompt unseen.
         tokenizer.with_truncation(None).map_err(|e| e.to_string())?;
         tokenizer.with_padding(None);
-        Ok(Wrapper { tokenizer })
+        let wrapper = Wrapper { tokenizer };
+        let parts: Value = serde_json::from_str(&wrapper.parts()?).map_err(|e| e.to_string())?;
+        for name in ["normalizer", "decoder"] {
+            let times = growth(&parts[name]);
+            if times > MAX_GROWTH {
+                return Err(format!(
+                    "the {name} may make a text {times} times longer, more than {MAX_GROWTH} times"
+                ));
+            }
+        }
+        Ok(wrapper)
     }
 
     pub fn encode(&self, text: &[u8], add_special_tokens: bool) -> Result<Vec<i32>, String> {

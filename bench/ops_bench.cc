@@ -59,9 +59,12 @@ volatile int64_t sink;
 // ---- roofs
 // -----------------------------------------------------------------------------------------------------
 
-__attribute__((target("avx2"))) void read_all(const std::byte* p, size_t bytes) {
+// With `ahead` = 0 the hardware's prefetcher is alone; which is faster depends on the machine.
+__attribute__((target("avx2"))) void read_all(const std::byte* p, size_t bytes, size_t ahead) {
   __m256i sum[4] = {};
   for (size_t i = 0; i + 128 <= bytes; i += 128) {
+    _mm_prefetch(reinterpret_cast<const char*>(p) + i + ahead, _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(p) + i + ahead + 64, _MM_HINT_T0);
     for (int j = 0; j < 4; ++j) {
       const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + i + 32 * j));
       sum[j] = _mm256_add_epi64(sum[j], v);
@@ -78,14 +81,19 @@ std::vector<std::byte>& big_buffer() {
   return buffer;
 }
 
-// GB/s of plain sequential reading of 1 GiB.
+// GB/s of sequential reading of 1 GiB, the better of two ways.
 double read_bandwidth(int threads) {
   const std::vector<std::byte>& buffer = big_buffer();
   const size_t part = buffer.size() / static_cast<size_t>(threads);
-  const double seconds = best_time([&] {
-    on_threads(threads, [&](int i) { read_all(buffer.data() + static_cast<size_t>(i) * part, part); });
-  });
-  return static_cast<double>(kReadBytes) / seconds / 1e9;
+  double best = 1e9;
+  for (const size_t ahead : {0, 8192}) {
+    best = std::min(best, best_time([&] {
+                      on_threads(threads, [&](int i) {
+                        read_all(buffer.data() + static_cast<size_t>(i) * part, part, ahead);
+                      });
+                    }));
+  }
+  return static_cast<double>(kReadBytes) / best / 1e9;
 }
 
 constexpr int64_t kPeakLoops = 2'000'000;

@@ -4,11 +4,13 @@
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
 #include <map>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -36,9 +38,10 @@ constexpr int64_t kActiveVocab = 360;
 constexpr int32_t kTurnBegin = 4;
 constexpr int32_t kTurnEnd = 5;
 constexpr int32_t kFirstPrintable = 265;  // the token of ' '
-constexpr int64_t kUserHeader = 6;        // <|turn>user\n
-constexpr int64_t kModelHeader = 7;       // <|turn>model\n
-constexpr int64_t kPopLimit = 64;         // pretends to be a sliding window
+constexpr int32_t kSlow = kFirstPrintable + '%' - ' ';
+constexpr int64_t kUserHeader = 6;   // <|turn>user\n
+constexpr int64_t kModelHeader = 7;  // <|turn>model\n
+constexpr int64_t kPopLimit = 64;    // pretends to be a sliding window
 constexpr int64_t kSamplesPerRow = 100;
 
 struct Heap {
@@ -89,8 +92,9 @@ ffi::Tensor embed(const ffi::Tensor& ids, const Parameters& parameters) {
   return out;
 }
 
-// Repeats the user's last message, then ends the turn.
+// Repeats the user's last message, then ends the turn. A '%' is repeated for ever, and slowly.
 int32_t next_token(const std::vector<int32_t>& shown) {
+  if (shown.back() == kSlow) return kSlow;
   const auto size = static_cast<int64_t>(shown.size());
   int64_t model_turn = size - 1;
   while (model_turn >= 0 && shown[model_turn] != kTurnBegin) --model_turn;
@@ -139,6 +143,9 @@ ffi::Array<ffi::Any> prefill_tokens(const ffi::Tensor& embeddings, const ffi::Te
 
 ffi::Array<ffi::Any> decode_tokens(const ffi::Tensor& ids, const State& state, const Parameters& parameters) {
   const ffi::Tensor rows = embed(ids, parameters);
+  if (*static_cast<const int32_t*>(ids.data_ptr()) == kSlow) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
   append(state, static_cast<const float*>(rows.data_ptr()), static_cast<const int32_t*>(ids.data_ptr()),
          nullptr, 1);
   return answer(state, {1, 1, kVocab});

@@ -1,0 +1,114 @@
+"""Types into `dovetail chat` on a pseudo terminal: editing, Ctrl-C during an answer and at the prompt, Ctrl-D."""
+
+import fcntl
+import os
+import pathlib
+import pty
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+
+
+class Terminal:
+    """The program with a terminal as standard input and error, and a pipe as standard output."""
+
+    def __init__(self, command):
+        self.master, slave = pty.openpty()
+        environment = dict(os.environ, TERM="dumb", LC_ALL="C.UTF-8")
+        # The child's own session has the terminal, so that Ctrl-C reaches it and not the test.
+        self.process = subprocess.Popen(command, stdin=slave, stderr=slave, stdout=subprocess.PIPE, env=environment,
+                                        start_new_session=True, preexec_fn=acquire_terminal)
+        os.close(slave)
+        self.screen = ""
+        self.answers = ""
+
+    def type(self, text):
+        os.write(self.master, text.encode())
+
+    def wait_for(self, condition, what, seconds=20):
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end:
+                raise AssertionError(f"waited in vain for {what}; screen: {self.screen!r}; answers: {self.answers!r}")
+            self.pump(0.1)
+
+    def pump(self, seconds):
+        ready, _, _ = select.select([self.master, self.process.stdout], [], [], seconds)
+        if self.master in ready:
+            try:
+                self.screen += os.read(self.master, 65536).decode(errors="replace")
+            except OSError:  # the program has ended
+                time.sleep(0.05)
+        if self.process.stdout in ready:
+            self.answers += os.read(self.process.stdout.fileno(), 65536).decode()
+
+    def prompts(self, count):
+        self.wait_for(lambda: self.screen.count("> ") >= count, f"prompt {count}")
+
+    def answer(self, text):
+        self.wait_for(lambda: text in self.answers, f"the answer {text!r}")
+
+    def end(self):
+        self.wait_for(lambda: self.process.poll() is not None, "the end")
+        return self.process.returncode
+
+
+def acquire_terminal():
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def main():
+    dovetail, make_fake_package = sys.argv[1:3]
+    with tempfile.TemporaryDirectory() as folder:
+        package = str(pathlib.Path(folder) / "fake")
+        subprocess.run([make_fake_package, package], check=True)
+        terminal = Terminal([dovetail, "chat", package, "--temperature", "0"])
+        try:
+            talk(terminal)
+        finally:
+            if terminal.process.poll() is None:
+                terminal.process.send_signal(signal.SIGKILL)
+    print("ok")
+
+
+def talk(terminal):
+    terminal.prompts(1)
+    terminal.type("héllö €\n")
+    terminal.answer("héllö €\n")
+    terminal.prompts(2)
+
+    # Ctrl-C stops the answer and not the program.
+    terminal.type("%\n")
+    terminal.answer("%%%")
+    terminal.type("\x03")
+    terminal.wait_for(lambda: "(stopped)" in terminal.screen, "the answer to stop", seconds=2)
+    terminal.prompts(3)
+    shown = terminal.answers.count("%")
+    assert shown < 200, f"{shown} tokens were shown, so nothing was stopped"
+
+    # At the prompt it drops the line.
+    terminal.type("half a li")
+    terminal.wait_for(lambda: "half a li" in terminal.screen, "the echo")
+    terminal.type("\x03")
+    terminal.prompts(4)
+    terminal.type("next\n")
+    terminal.answer("\nnext\n")
+    terminal.prompts(5)
+    assert "half" not in terminal.answers
+
+    # Arrow up brings the last line back.
+    terminal.type("\x1b[A!?\x08\x08\n")
+    terminal.wait_for(lambda: terminal.answers.count("next\n") == 2, "the line from the history")
+    terminal.prompts(6)
+    terminal.type("\x04")
+    code = terminal.end()
+    assert code == 0, f"exit code {code}"
+    assert "> " not in terminal.answers, "the prompt must not be on stdout"
+
+
+if __name__ == "__main__":
+    main()

@@ -15,6 +15,7 @@
 #include "models/gemma4_config.h"
 #include "models/kv_cache.h"
 #include "models/parameters.h"
+#include "models/rows.h"
 #include "ops/ops.h"
 
 namespace dovetail::models {
@@ -89,7 +90,7 @@ class Gemma4 {
   void prefill_tokens(ops::Context& context, KvCache& kv, const float* embeddings,
                       std::span<const int32_t> ids, std::span<const int32_t> modality, float* logits) {
     const Gemma4TextConfig& c = config();
-    Rows rows = make_rows(kv);
+    Rows rows(kv);
     fill_angles(rows);
     const auto total = static_cast<int64_t>(ids.size());
     std::vector<int32_t> per_layer_ids(ids.begin(), ids.end());
@@ -102,18 +103,12 @@ class Gemma4 {
 
     // The shared layers write no keys or values, so only the positions whose logits are wanted go through
     // them.
-    std::vector<float> last_embeddings;
+    const std::vector<float> last_embeddings = rows.last_of(embeddings, c.hidden_size);
     std::vector<int32_t> last_ids;
-    std::vector<float> last_x;
-    for (const int64_t row : rows.last) {
-      last_embeddings.insert(last_embeddings.end(), embeddings + row * c.hidden_size,
-                             embeddings + (row + 1) * c.hidden_size);
-      last_x.insert(last_x.end(), x_.begin() + row * c.hidden_size, x_.begin() + (row + 1) * c.hidden_size);
-      last_ids.push_back(per_layer_ids[static_cast<size_t>(row)]);
-    }
+    for (const int64_t row : rows.last()) last_ids.push_back(per_layer_ids[static_cast<size_t>(row)]);
+    x_ = rows.last_of(x_.data(), c.hidden_size);
     rows.keep_last();
     fill_angles(rows);
-    x_ = std::move(last_x);
     per_layer_inputs(context, last_embeddings, last_ids, c.first_shared_layer, c.num_layers);
     for (int32_t i = c.first_shared_layer; i < c.num_layers; ++i) layer(context, kv, i, rows);
 
@@ -170,42 +165,7 @@ class Gemma4 {
     }
   };
 
-  // The rows of the current pass: which sequence and position each belongs to, and the rotary angles.
-  struct Rows {
-    struct Part {
-      int64_t sequence;
-      int64_t first_row;
-      int64_t count;
-      int32_t first_position;
-    };
-    std::vector<Part> parts;
-    std::vector<int64_t> last;
-    std::vector<int32_t> positions;
-
-    int64_t count() const { return static_cast<int64_t>(positions.size()); }
-    void keep_last() {
-      std::vector<int32_t> kept;
-      for (size_t i = 0; i < parts.size(); ++i) {
-        const int32_t position = positions[static_cast<size_t>(last[i])];
-        parts[i] = {parts[i].sequence, static_cast<int64_t>(i), 1, position};
-        last[i] = static_cast<int64_t>(i);
-        kept.push_back(position);
-      }
-      positions = std::move(kept);
-    }
-  };
-
   const Gemma4TextConfig& config() const { return source_.get().text; }
-
-  static Rows make_rows(const KvCache& kv) {
-    Rows rows;
-    for (const KvCache::Span& span : kv.batch()) {
-      rows.parts.push_back({span.sequence, rows.count(), span.count, span.start});
-      for (int32_t i = 0; i < span.count; ++i) rows.positions.push_back(span.start + i);
-      rows.last.push_back(rows.count() - 1);
-    }
-    return rows;
-  }
 
   // per_layer_ [rows, (end - begin) * per_layer_size]: (norm(projection of the embeddings) + the tokens' rows
   // in the layers' tables) / sqrt(2).
@@ -298,43 +258,19 @@ class Gemma4 {
       ops::rms_norm(context, v_.data(), m * shape.kv_heads, dim, nullptr, c.rms_norm_eps, v_.data());
     }
     attended_.resize(q_.size());
-    begin_.resize(static_cast<size_t>(m));
-    end_.resize(static_cast<size_t>(m));
-    for (const auto& part : rows.parts) {
-      const ops::KvPages pages =
-          kv.pages(static_cast<size_t>(kv_index_[static_cast<size_t>(index)]), part.sequence);
-      const auto first = static_cast<size_t>(part.first_row), count = static_cast<size_t>(part.count);
-      if (stores) {
-        const int64_t offset = part.first_row * shape.kv_heads * dim;
-        ops::store_kv(context, k_.data() + offset, v_.data() + offset, part.count, part.first_position,
-                      pages);
-      }
-      for (size_t i = first; i < first + count; ++i) {
-        end_[i] = rows.positions[i] + 1;
-        begin_[i] = shape.sliding ? std::max(0, end_[i] - c.sliding_window) : 0;
-      }
-      ops::attention(context,
-                     {.q = q_.data() + part.first_row * c.num_heads * dim,
-                      .m = part.count,
-                      .heads = c.num_heads,
-                      .begin = std::span(begin_).subspan(first, count),
-                      .end = std::span(end_).subspan(first, count),
-                      .out = attended_.data() + part.first_row * c.num_heads * dim},
-                     pages);
-    }
+    attend(context, kv, static_cast<size_t>(kv_index_[static_cast<size_t>(index)]), rows,
+           {.heads = c.num_heads,
+            .head_dim = dim,
+            .kv_heads = shape.kv_heads,
+            .window = shape.sliding ? c.sliding_window : 0,
+            .scale = 1.0f,
+            .q = q_.data(),
+            .k = stores ? k_.data() : nullptr,
+            .v = stores ? v_.data() : nullptr,
+            .out = attended_.data()});
     b_.resize(static_cast<size_t>(m * c.hidden_size));
     ops::matmul(context, attended_.data(), m, w.o_proj, b_.data());
   }
-
-  // Rotary angles of the rows of a pass, for one kind of layer: [rows, head_dim / 2].
-  struct Angles {
-    std::vector<float> frequencies, cos, sin;
-    void fill(const std::vector<int32_t>& positions) {
-      cos.resize(positions.size() * frequencies.size());
-      sin.resize(cos.size());
-      ops::rope_tables(positions, frequencies, cos.data(), sin.data());
-    }
-  };
 
   // "Proportional" rotary embedding: the first `factor` of the head rotates, with the frequencies that it
   // would have if all of it did; the rest stays.
@@ -349,8 +285,8 @@ class Gemma4 {
   }
 
   void fill_angles(const Rows& rows) {
-    sliding_angles_.fill(rows.positions);
-    full_angles_.fill(rows.positions);
+    sliding_angles_.fill(rows);
+    full_angles_.fill(rows);
   }
 
   ConfigSource source_;
@@ -366,7 +302,6 @@ class Gemma4 {
   // Activations of the current pass.
   std::vector<float> x_, a_, b_, q_, k_, v_, attended_, work_, per_layer_;
   Angles sliding_angles_, full_angles_;
-  std::vector<int32_t> begin_, end_;
   int32_t per_layer_begin_ = 0;
   int64_t per_layer_width_ = 0;
 };

@@ -29,7 +29,7 @@ Json plan_json(const models::ModelPlan& plan, models::Target target) {
   Json parameters = Json::array();
   for (const models::Parameter& parameter : plan.parameters) {
     parameters.push_back(
-        {{"name", parameter.name}, {"shape", parameter.shape}, {"dtype", dtype_name(parameter.dtype)}});
+        {{"name", parameter.name}, {"shape", models::shape_json(parameter)}, {"dtype", dtype_name(parameter.dtype)}});
   }
   Json out = Json::object();
   out["model_type"] = plan.model_type;

@@ -19,11 +19,14 @@ constexpr std::array kRoles{
     Export{contract::role::kEmbedTokens, "embed"},
     Export{contract::role::kPrefillTokens, "prefill_tokens"},
     Export{contract::role::kDecodeTokens, "decode_tokens"},
+    Export{contract::role::kPrefillEmbeds, "prefill"},
+    Export{contract::role::kDecodeEmbeds, "decode"},
     Export{contract::role::kCreateKvCache, "create_kv_cache"},
 };
 
 constexpr std::array kAdapters{
     Export{"audio", "audio_embed"},
+    Export{"image", "image_embed"},
 };
 
 // What every library exports beside its roles: the KV cache protocol of MLC, and two settings.
@@ -95,7 +98,7 @@ std::string library_metadata(const models::ModelPlan& plan, const std::vector<op
   Json& params = out["params"] = Json::array();
   for (const models::Parameter& parameter : plan.parameters) {
     params.push_back({{"name", parameter.name},
-                      {"shape", parameter.shape},
+                      {"shape", models::shape_json(parameter)},
                       {"dtype", dtype_name(parameter.dtype)},
                       {"preprocs", Json::array()},
                       {"pipeline_stages", Json::array({0})}});
@@ -134,7 +137,9 @@ std::string library_source(const models::ModelPlan& plan, const std::string& met
     for (const auto& [adapter, function] : program.adapters) {
       const std::string_view implementation = function_for(kAdapters, adapter);
       out += export_line(function, implementation);
-      out += export_line(function + "_length", std::string(implementation) + "_length");
+      // Pictures always become as many rows as the contract says.
+      if (adapter == "audio")
+        out += export_line(function + "_length", std::string(implementation) + "_length");
     }
   }
   for (const Export& entry : kAlways) out += export_line(entry.role, entry.function);

@@ -66,16 +66,19 @@ inline std::string shape_text(std::span<const int64_t> shape) {
 // Checks one tensor argument and gives its data. -1 in `shape` stands for any size.
 template <class T>
 const T* checked(const ffi::TensorView& tensor, const char* name, std::vector<int64_t> shape) {
-  constexpr DLDataType wanted{std::is_floating_point_v<T> ? uint8_t{kDLFloat} : uint8_t{kDLInt}, 32, 1};
+  constexpr auto code = static_cast<uint8_t>(std::is_floating_point_v<T> ? kDLFloat
+                                             : std::is_signed_v<T>       ? kDLInt
+                                                                         : kDLUInt);
+  constexpr DLDataType wanted{code, 8 * sizeof(T), 1};
   const std::vector<int64_t> actual(tensor.shape().begin(), tensor.shape().end());
   bool fits = actual.size() == shape.size();
   for (size_t i = 0; fits && i < shape.size(); ++i) fits = shape[i] < 0 || shape[i] == actual[i];
   const DLDataType dtype = tensor.dtype();
   const bool same_type = dtype.code == wanted.code && dtype.bits == wanted.bits && dtype.lanes == 1;
-  const char* const type_name = std::is_floating_point_v<T> ? "float32" : "int32";
   if (!fits || !same_type) {
-    TVM_FFI_THROW(ValueError) << name << ": expected " << type_name << " " << shape_text(shape) << ", got "
-                              << ffi::DLDataTypeToString(dtype) << " " << shape_text(actual);
+    TVM_FFI_THROW(ValueError) << name << ": expected " << ffi::DLDataTypeToString(wanted) << " "
+                              << shape_text(shape) << ", got " << ffi::DLDataTypeToString(dtype) << " "
+                              << shape_text(actual);
   }
   if (tensor.device().device_type != kDLCPU)
     TVM_FFI_THROW(ValueError) << name << ": expected a tensor on the CPU";
@@ -126,9 +129,7 @@ class Exports {
       Exports& self = instance(params);
       const std::lock_guard lock(self.mutex_);
       models::KvCache& cache = own_cache(kv);
-      int64_t total = 0;
-      for (const auto& span : cache.batch()) total += span.count;
-      if (total == 0) TVM_FFI_THROW(ValueError) << "kv_cache: kv_state_begin_forward was not called";
+      const int64_t total = begun(cache);
       const float* rows = checked<float>(embeddings, "embeddings", {1, total, self.model_.hidden_size()});
       const std::span<const int32_t> tokens = self.token_ids(ids, "token_ids", {1, total});
       const int32_t* modality = checked<int32_t>(modality_ids, "modality_ids", {1, total});
@@ -151,17 +152,55 @@ class Exports {
       Exports& self = instance(params);
       const std::lock_guard lock(self.mutex_);
       models::KvCache& cache = own_cache(kv);
-      const auto batch = static_cast<int64_t>(cache.batch().size());
-      if (batch == 0) TVM_FFI_THROW(ValueError) << "kv_cache: kv_state_begin_forward was not called";
-      for (const auto& span : cache.batch()) {
-        if (span.count != 1)
-          TVM_FFI_THROW(ValueError) << "kv_cache: decode takes one token of each sequence, sequence "
-                                    << span.sequence << " was begun with " << span.count;
-      }
+      const int64_t batch = begun_one_each(cache);
       const std::span<const int32_t> tokens = self.token_ids(ids, "token_ids", {batch, 1});
       ffi::Tensor logits = new_tensor({batch, 1, self.model_.vocab_size()});
       self.model_.decode_tokens(self.context_, cache, tokens, floats(logits));
       return ffi::Array<ffi::Any>{logits, kv};
+    });
+  }
+
+  static ffi::Array<ffi::Any> prefill(ffi::TensorView embeddings, KvCacheRef kv,
+                                      ffi::Array<ffi::Tensor> params) {
+    return guarded([&] {
+      Exports& self = instance(params);
+      const std::lock_guard lock(self.mutex_);
+      models::KvCache& cache = own_cache(kv);
+      const float* rows =
+          checked<float>(embeddings, "embeddings", {1, begun(cache), self.model_.hidden_size()});
+      ffi::Tensor logits =
+          new_tensor({1, static_cast<int64_t>(cache.batch().size()), self.model_.vocab_size()});
+      self.model_.prefill(self.context_, cache, rows, floats(logits));
+      return ffi::Array<ffi::Any>{logits, kv};
+    });
+  }
+
+  static ffi::Array<ffi::Any> decode(ffi::TensorView embeddings, KvCacheRef kv,
+                                     ffi::Array<ffi::Tensor> params) {
+    return guarded([&] {
+      Exports& self = instance(params);
+      const std::lock_guard lock(self.mutex_);
+      models::KvCache& cache = own_cache(kv);
+      const int64_t batch = begun_one_each(cache);
+      const float* rows = checked<float>(embeddings, "embeddings", {batch, 1, self.model_.hidden_size()});
+      ffi::Tensor logits = new_tensor({batch, 1, self.model_.vocab_size()});
+      self.model_.prefill(self.context_, cache, rows, floats(logits));
+      return ffi::Array<ffi::Any>{logits, kv};
+    });
+  }
+
+  static ffi::Tensor image_embed(ffi::TensorView pixels, ffi::Array<ffi::Tensor> params) {
+    return guarded([&] {
+      Exports& self = instance(params);
+      const std::lock_guard lock(self.mutex_);
+      const int64_t size = self.model_.image_size();
+      const uint8_t* data = checked<uint8_t>(pixels, "pixels", {1, size, size, 3});
+      const std::vector<float> rows =
+          self.model_.image(self.context_, {data, static_cast<size_t>(size * size * 3)});
+      const int64_t hidden = self.model_.hidden_size();
+      ffi::Tensor out = new_tensor({static_cast<int64_t>(rows.size()) / hidden, hidden});
+      std::copy(rows.begin(), rows.end(), floats(out));
+      return out;
     });
   }
 
@@ -327,6 +366,25 @@ class Exports {
   static models::KvCache& own_cache(const KvCacheRef& kv) {
     if (kv->owner != &instance()) TVM_FFI_THROW(ValueError) << "kv_cache: made by another library";
     return const_cast<KvCacheObject*>(kv.get())->cache;
+  }
+
+  // Positions of the pass that was begun.
+  static int64_t begun(const models::KvCache& cache) {
+    int64_t total = 0;
+    for (const auto& span : cache.batch()) total += span.count;
+    if (total == 0) TVM_FFI_THROW(ValueError) << "kv_cache: kv_state_begin_forward was not called";
+    return total;
+  }
+
+  // The same for a decode step: one position of each sequence.
+  static int64_t begun_one_each(const models::KvCache& cache) {
+    for (const auto& span : cache.batch()) {
+      if (span.count != 1) {
+        TVM_FFI_THROW(ValueError) << "kv_cache: decode takes one token of each sequence, sequence "
+                                  << span.sequence << " was begun with " << span.count;
+      }
+    }
+    return begun(cache);
   }
 
   template <class Body>

@@ -49,7 +49,8 @@ class Mapper {
  private:
   const CheckpointTensor& tensor(size_t index) const { return checkpoint_.tensors[index]; }
 
-  void add(size_t index, std::string message, std::string expected = {}, std::string actual = {}, std::string hint = {}) {
+  void add(size_t index, std::string message, std::string expected = {}, std::string actual = {},
+           std::string hint = {}) {
     problems_.push_back({.message = std::move(message),
                          .source = checkpoint_.files[tensor(index).file].name,
                          .field = printable(tensor(index).name),
@@ -99,16 +100,22 @@ class Mapper {
     if (tensor(index).dtype) return true;
     if (std::find(refused_.begin(), refused_.end(), index) != refused_.end()) return false;
     refused_.push_back(index);
-    add(index, "dtype is not one that can be converted", "BF16, F16 or F32", printable(tensor(index).dtype_text),
-        "take the original checkpoint, before anybody quantized it");
+    add(index, "dtype is not one that can be converted", "BF16, F16 or F32",
+        printable(tensor(index).dtype_text), "take the original checkpoint, before anybody quantized it");
     return false;
   }
 
   bool fit_shapes(const Weight& weight, const std::vector<size_t>& parts, MappedWeight& mapped) {
     const bool whole = weight.source.columns == 0;
-    if (parts.size() == 1 && whole && squeezed(tensor(parts[0]).shape) == squeezed(weight.shape)) {
+    const std::vector<int64_t>& wanted = weight.source.shape.empty() ? weight.shape : weight.source.shape;
+    if (parts.size() == 1 && whole && squeezed(tensor(parts[0]).shape) == squeezed(wanted)) {
       mapped.parts = {{parts[0], mapped.rows}};
       return true;
+    }
+    if (!weight.source.shape.empty()) {
+      add(parts[0], "wrong shape", shape_text(wanted), shape_text(tensor(parts[0]).shape),
+          "config.json and the weights belong to different models, or config.json was edited");
+      return false;
     }
     std::vector<int64_t> row_shape(weight.shape.begin() + (weight.shape.empty() ? 0 : 1), weight.shape.end());
     if (!whole) row_shape = {mapped.stride};
@@ -116,12 +123,14 @@ class Mapper {
     bool fits = !weight.shape.empty();
     for (const size_t part : parts) {
       const std::vector<int64_t>& shape = tensor(part).shape;
-      fits = fits && !shape.empty() && std::equal(shape.begin() + 1, shape.end(), row_shape.begin(), row_shape.end());
+      fits = fits && !shape.empty() &&
+             std::equal(shape.begin() + 1, shape.end(), row_shape.begin(), row_shape.end());
       if (fits) rows += shape[0];
       if (fits) mapped.parts.push_back({part, shape[0]});
     }
     const int64_t padding = rows - mapped.rows;
-    if (fits && padding > 0 && padding <= kMaxPaddingRows && parts.size() == 1 && mapped.rows == plan_.vocab_size) {
+    if (fits && padding > 0 && padding <= kMaxPaddingRows && parts.size() == 1 &&
+        mapped.rows == plan_.vocab_size) {
       mapped.parts[0].rows = mapped.rows;
       note_padding(parts[0], padding);
       return true;
@@ -132,12 +141,14 @@ class Mapper {
   }
 
   void note_padding(size_t part, int64_t padding) {
-    const std::string note = tensor(part).name + ": " + std::to_string(padding) + " padding rows after the vocabulary of " +
-                             std::to_string(plan_.vocab_size) + " are left out";
+    const std::string note = tensor(part).name + ": " + std::to_string(padding) +
+                             " padding rows after the vocabulary of " + std::to_string(plan_.vocab_size) +
+                             " are left out";
     if (std::find(out_.notes.begin(), out_.notes.end(), note) == out_.notes.end()) out_.notes.push_back(note);
   }
 
-  void report_shapes(const Weight& weight, const std::vector<size_t>& parts, const std::vector<int64_t>& row_shape) {
+  void report_shapes(const Weight& weight, const std::vector<size_t>& parts,
+                     const std::vector<int64_t>& row_shape) {
     if (std::find(misshapen_.begin(), misshapen_.end(), parts) != misshapen_.end()) return;
     misshapen_.push_back(parts);
     std::vector<int64_t> expected = row_shape;
@@ -145,17 +156,20 @@ class Mapper {
     std::string actual;
     for (const size_t part : parts) actual += (actual.empty() ? "" : " + ") + shape_text(tensor(part).shape);
     std::string message = "wrong shape";
-    for (size_t i = 1; i < parts.size(); ++i) message += (i == 1 ? ", together with " : ", ") + printable(tensor(parts[i]).name);
+    for (size_t i = 1; i < parts.size(); ++i)
+      message += (i == 1 ? ", together with " : ", ") + printable(tensor(parts[i]).name);
     add(parts[0], std::move(message), shape_text(expected) + (parts.size() > 1 ? " in all" : ""), actual,
         "config.json and the weights belong to different models, or config.json was edited");
   }
 
   void check_unused() {
-    for (const models::SkippedPart& part : plan_.skipped) out_.skipped.push_back({.name = part.prefix, .reason = part.reason});
+    for (const models::SkippedPart& part : plan_.skipped)
+      out_.skipped.push_back({.name = part.prefix, .reason = part.reason});
     for (size_t i = 0; i < used_.size(); ++i) {
       if (used_[i]) continue;
-      const auto skipped = std::find_if(out_.skipped.begin(), out_.skipped.end(),
-                                        [&](const SkippedTensors& part) { return names_[i].starts_with(part.name); });
+      const auto skipped =
+          std::find_if(out_.skipped.begin(), out_.skipped.end(),
+                       [&](const SkippedTensors& part) { return names_[i].starts_with(part.name); });
       if (skipped != out_.skipped.end()) {
         ++skipped->tensors;
         skipped->bytes += tensor(i).bytes;
@@ -174,16 +188,22 @@ class Mapper {
       if (mapped.parts.size() != 1 || !weight.name.ends_with("embed_tokens.weight")) continue;
       const CheckpointTensor& head = tensor(index);
       const CheckpointTensor& table = tensor(mapped.parts[0].tensor);
-      const bool equal = head.dtype_text == table.dtype_text && head.shape == table.shape && head.bytes == table.bytes &&
-                         std::memcmp(checkpoint_.bytes(head).data(), checkpoint_.bytes(table).data(), static_cast<size_t>(head.bytes)) == 0;
+      const bool equal = head.dtype_text == table.dtype_text && head.shape == table.shape &&
+                         head.bytes == table.bytes &&
+                         std::memcmp(checkpoint_.bytes(head).data(), checkpoint_.bytes(table).data(),
+                                     static_cast<size_t>(head.bytes)) == 0;
       if (equal) {
-        out_.skipped.push_back({.name = names_[index], .reason = "it equals the embedding table, which is used for both", .tensors = 1,
+        out_.skipped.push_back({.name = names_[index],
+                                .reason = "it equals the embedding table, which is used for both",
+                                .tensors = 1,
                                 .bytes = head.bytes});
       } else {
         add(index, "the output head differs from the embedding table, but config.json ties them",
             table.dtype_text + " " + shape_text(table.shape) + " with the bytes of " + printable(table.name),
-            head.dtype_text + " " + shape_text(head.shape) + (head.shape == table.shape ? " with other bytes" : ""),
-            "if the model is not tied, set tie_word_embeddings to false in config.json; otherwise remove lm_head.weight");
+            head.dtype_text + " " + shape_text(head.shape) +
+                (head.shape == table.shape ? " with other bytes" : ""),
+            "if the model is not tied, set tie_word_embeddings to false in config.json; otherwise remove "
+            "lm_head.weight");
       }
       return true;
     }
@@ -199,16 +219,20 @@ class Mapper {
         problem.message += "; is it \"" + printable(tensor(by_name_.at(*nearest)).name) + "\"?";
       }
       if (missing_[i].ends_with("lm_head.weight")) {
-        problem.hint = "if the output head is the embedding table, set tie_word_embeddings to true in config.json";
+        problem.hint =
+            "if the output head is the embedding table, set tie_word_embeddings to true in config.json";
       }
       problems_.push_back(std::move(problem));
     }
     std::vector<std::string> known;
-    for (const Weight& weight : plan_.weights) known.insert(known.end(), weight.source.tensors.begin(), weight.source.tensors.end());
+    for (const Weight& weight : plan_.weights)
+      known.insert(known.end(), weight.source.tensors.begin(), weight.source.tensors.end());
     for (size_t i = 0; i < unused_.size(); ++i) {
       const std::string* nearest = i < kMaxSuggestions ? most_similar(names_[unused_[i]], known) : nullptr;
-      add(unused_[i], "the model has no such weight" + (nearest ? "; the nearest one is \"" + *nearest + "\"" : std::string()), {},
-          tensor(unused_[i]).dtype_text + " " + shape_text(tensor(unused_[i]).shape));
+      add(unused_[i],
+          "the model has no such weight" +
+              (nearest ? "; the nearest one is \"" + *nearest + "\"" : std::string()),
+          {}, tensor(unused_[i]).dtype_text + " " + shape_text(tensor(unused_[i]).shape));
     }
   }
 
@@ -216,8 +240,8 @@ class Mapper {
   const Checkpoint& checkpoint_;
   Mapping out_;
   std::vector<Problem> problems_;
-  std::vector<bool> used_;                 // by tensor
-  std::vector<std::string> names_;         // canonical, by tensor
+  std::vector<bool> used_;          // by tensor
+  std::vector<std::string> names_;  // canonical, by tensor
   std::unordered_map<std::string, size_t> by_name_;
   std::vector<std::string> missing_;
   std::vector<size_t> unused_;
@@ -227,6 +251,8 @@ class Mapper {
 
 }  // namespace
 
-Mapping map_weights(const ModelPlan& plan, const Checkpoint& checkpoint) { return Mapper(plan, checkpoint).run(); }
+Mapping map_weights(const ModelPlan& plan, const Checkpoint& checkpoint) {
+  return Mapper(plan, checkpoint).run();
+}
 
 }  // namespace dovetail::convert

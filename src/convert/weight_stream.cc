@@ -108,7 +108,8 @@ class Stream {
         cols += weights[last++].cols;
       }
       const int64_t rows = weights[first].rows;
-      const int64_t step = weights[first].parts.empty() ? rows : std::max<int64_t>(1, kBlockBytes / (4 * cols));
+      const bool at_once = weights[first].parts.empty() || weight(first).source.transform;
+      const int64_t step = at_once ? rows : std::max<int64_t>(1, kBlockBytes / (4 * cols));
       for (int64_t row = 0; row < rows; row += step) {
         blocks.push_back({.first = first, .last = last, .row_begin = row, .row_end = std::min(rows, row + step)});
       }
@@ -140,6 +141,15 @@ class Stream {
       if (mapped.parts.empty()) {
         std::vector<float> values(static_cast<size_t>(mapped.elements()));
         weight(i).source.generate(values);
+        convert_rows(block, i, DType::kFloat32, reinterpret_cast<const std::byte*>(values.data()), mapped.cols, 0, rows);
+        continue;
+      }
+      if (weight(i).source.transform) {
+        const CheckpointTensor& tensor = checkpoint_.tensors[mapped.parts.front().tensor];
+        std::vector<float> values(static_cast<size_t>(mapped.elements()));
+        convert_values(*tensor.dtype, checkpoint_.bytes(tensor).data(), mapped.elements(), DType::kFloat32,
+                       reinterpret_cast<std::byte*>(values.data()));
+        weight(i).source.transform(values);
         convert_rows(block, i, DType::kFloat32, reinterpret_cast<const std::byte*>(values.data()), mapped.cols, 0, rows);
         continue;
       }

@@ -178,10 +178,7 @@ class Gemma4 {
     per_layer_width_ = width;
     per_layer_.resize(static_cast<size_t>(rows * width));
     if (layers == 0) return;
-    ops::Matrix part = per_layer_projection_;
-    const int64_t element = part.type == ops::Matrix::Type::kF32 ? 4 : 2;
-    part.rows = width;
-    part.data = static_cast<const std::byte*>(part.data) + begin * size * c.hidden_size * element;
+    const ops::Matrix part = row_range(per_layer_projection_, begin * size, width);
     ops::matmul(context, embeddings.data(), rows, part, per_layer_.data());
     ops::scale(context, per_layer_.data(), 1.0f / std::sqrt(static_cast<float>(c.hidden_size)), rows * width);
     ops::rms_norm(context, per_layer_.data(), rows * layers, size, per_layer_norm_.data(), c.rms_norm_eps,

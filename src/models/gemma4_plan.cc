@@ -1,37 +1,14 @@
 #include "models/gemma4_plan.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <span>
 
 #include "models/config_reader.h"
 #include "models/gemma4.h"
+#include "models/plan_parts.h"
 
 namespace dovetail::models {
 namespace {
-
-// C++ designated initialisers of a configuration: the compiled library holds it as a constant.
-class Literal {
- public:
-  void field(const char* name, int32_t value) { add(name, std::to_string(value)); }
-  void field(const char* name, bool value) { add(name, value ? "true" : "false"); }
-  void field(const char* name, float value) { add(name, number(value, "%.9g") + "f"); }
-  void field(const char* name, double value) { add(name, number(value, "%.17g")); }
-  void add(const char* name, const std::string& value) {
-    text_ += (text_.empty() ? "." : ", .") + std::string(name) + " = " + value;
-  }
-  std::string text() const { return "{" + text_ + "}"; }
-
- private:
-  static std::string number(double value, const char* format) {
-    char buffer[40];
-    std::snprintf(buffer, sizeof buffer, format, value);
-    std::string out = buffer;
-    if (out.find_first_of(".e") == std::string::npos) out += ".0";
-    return out;
-  }
-  std::string text_;
-};
 
 std::string layer_literal(const Gemma4Layer& layer) {
   Literal out;
@@ -86,18 +63,6 @@ std::string audio_literal(const Gemma4AudioConfig& c) {
   return out.text();
 }
 
-// Bytes of parameters that one decode step reads: everything that is not a table from which single rows are
-// taken. The embedding table counts because it is the output head too.
-int64_t decode_bytes(const std::vector<Parameter>& parameters, const Gemma4Config& config) {
-  int64_t total = 0;
-  for (const Parameter& parameter : parameters) {
-    const bool audio = parameter.name.starts_with("audio_") || parameter.name.starts_with("embed_audio.");
-    const bool gathered = parameter.name.starts_with("language_model.embed_tokens_per_layer.");
-    if (!audio) total += gathered ? parameter.bytes() / config.text.vocab_size : parameter.bytes();
-  }
-  return total;
-}
-
 // Bytes of activations that a function needs at its largest input.
 Json memory_usage(const Gemma4Config& config, int64_t chunk) {
   const Gemma4TextConfig& text = config.text;
@@ -123,29 +88,24 @@ Json memory_usage(const Gemma4Config& config, int64_t chunk) {
 }
 
 contract::Tasks make_tasks(const Json& config, const Gemma4Config& parsed, const std::string& source) {
-  contract::Named<contract::Input> inputs;
-  inputs.emplace_back("text", contract::Input{.processor = std::string(contract::kTokenizer)});
-  if (parsed.audio.num_layers > 0) {
-    std::vector<Problem> problems;
-    const ConfigReader root(config, source, "", problems);
-    const int64_t top = parsed.text.vocab_size - 1;
-    contract::Prompt prompt;
-    prompt.prefix_token_ids = {root.integer("boa_token_id", 0, top)};
-    prompt.placeholder_token_id = root.integer("audio_token_id", 0, top);
-    // Spelled "index" in every checkpoint so far.
-    prompt.suffix_token_ids = {
-        root.integer(root.has("eoa_token_id") ? "eoa_token_id" : "eoa_token_index", 0, top)};
-    if (!problems.empty()) throw Error(ErrorCode::kMalformed, std::move(problems));
-    inputs.emplace_back("audio",
-                        contract::Input{.processor = contract::AudioDecode{.sample_rate_hz = kAudioSampleRate,
-                                                                           .channels = 1,
-                                                                           .min_samples = kAudioMinSamples,
-                                                                           .max_samples = kAudioMaxSamples},
-                                        .adapter = "audio",
-                                        .prompt = std::move(prompt)});
-  }
-  return {{std::string(contract::kChatTask),
-           contract::Task{.executor = "generation", .inputs = std::move(inputs), .output = "text"}}};
+  if (parsed.audio.num_layers == 0) return chat_tasks("", std::nullopt);
+  std::vector<Problem> problems;
+  const ConfigReader root(config, source, "", problems);
+  const int64_t top = parsed.text.vocab_size - 1;
+  contract::Prompt prompt;
+  prompt.prefix_token_ids = {root.integer("boa_token_id", 0, top)};
+  prompt.placeholder_token_id = root.integer("audio_token_id", 0, top);
+  // Spelled "index" in every checkpoint so far.
+  prompt.suffix_token_ids = {
+      root.integer(root.has("eoa_token_id") ? "eoa_token_id" : "eoa_token_index", 0, top)};
+  if (!problems.empty()) throw Error(ErrorCode::kMalformed, std::move(problems));
+  return chat_tasks("audio",
+                    contract::Input{.processor = contract::AudioDecode{.sample_rate_hz = kAudioSampleRate,
+                                                                       .channels = 1,
+                                                                       .min_samples = kAudioMinSamples,
+                                                                       .max_samples = kAudioMaxSamples},
+                                    .adapter = "audio",
+                                    .prompt = std::move(prompt)});
 }
 
 Json make_conv_template(const Json& config, const Gemma4Config& parsed, const std::string& source) {
@@ -153,30 +113,10 @@ Json make_conv_template(const Json& config, const Gemma4Config& parsed, const st
   const ConfigReader root(config, source, "", problems);
   const auto text = root.object("text_config", true);
   const int64_t bos = text->integer("bos_token_id", 0, parsed.text.vocab_size - 1, 2);
-  Json stop_ids = Json::array();
-  const Json eos = text->has("eos_token_id") ? text->json()["eos_token_id"] : Json(1);
-  for (const Json& id : eos.is_array() ? eos : Json::array({eos})) {
-    if (id.is_number_integer()) stop_ids.push_back(id);
-  }
+  Json out = conversation_template("gemma4_instruction", "<|turn>system\n{system_message}<turn|>\n", bos,
+                                   "<|turn>user", "<|turn>model", "\n", "\n", {"<turn|>\n"}, {"<turn|>"},
+                                   stop_token_ids(*text, 1));
   if (!problems.empty()) throw Error(ErrorCode::kMalformed, std::move(problems));
-  Json out = Json::object();
-  out["name"] = "gemma4_instruction";
-  out["system_template"] = "<|turn>system\n{system_message}<turn|>\n";
-  out["system_message"] = "";
-  out["system_prefix_token_ids"] = Json::array({bos});
-  out["add_role_after_system_message"] = true;
-  out["roles"] = {{"user", "<|turn>user"}, {"assistant", "<|turn>model"}};
-  out["role_templates"] = {
-      {"user", "{user_message}"}, {"assistant", "{assistant_message}"}, {"tool", "{tool_message}"}};
-  out["messages"] = Json::array();
-  out["seps"] = Json::array({"<turn|>\n"});
-  out["role_content_sep"] = "\n";
-  out["role_empty_sep"] = "\n";
-  out["stop_str"] = Json::array({"<turn|>"});
-  out["stop_token_ids"] = stop_ids;
-  out["strip_reasoning_in_history"] = false;
-  out["function_string"] = "";
-  out["use_function_calling"] = false;
   return out;
 }
 
@@ -200,16 +140,16 @@ ModelPlan plan_gemma4(const Json& config, const Quantization& quantization, cons
 
   ModelPlan plan;
   plan.model_type = "gemma4";
-  plan.quantization = &quantization;
   plan.vocab_size = text.vocab_size;
   plan.context_window_size = text.context_length;
   // The windows belong to single layers. The chunk stays within them because MLC's kernels apply no window
   // inside one.
   plan.sliding_window_size = -1;
   plan.prefill_chunk_size = std::min(text.sliding_window, text.context_length);
-  plan.weights = tree.weights();
-  plan.parameters = tree.parameters();
-  plan.decode_bytes = decode_bytes(plan.parameters, parsed);
+  plan.memory_usage = memory_usage(parsed, plan.prefill_chunk_size);
+  fill_plan(plan, tree, model.kv_layers(), text.num_heads);
+  plan.decode_bytes =
+      count_decode_bytes(plan, {"audio_", "embed_audio."}, {"language_model.embed_tokens_per_layer."});
   plan.skipped = {{"vision_tower.", "this version of the model takes text and audio"},
                   {"embed_vision.", "this version of the model takes text and audio"}};
   for (int32_t i = text.first_shared_layer; i < text.num_layers; ++i) {
@@ -223,31 +163,9 @@ ModelPlan plan_gemma4(const Json& config, const Quantization& quantization, cons
   plan.canonical_name = canonical_gemma4_name;
   plan.tasks = make_tasks(config, parsed, source);
 
-  contract::Program program{.kind = std::string(contract::kTokenGeneration)};
-  program.exports = {{std::string(contract::role::kEmbedTokens), "embed"},
-                     {std::string(contract::role::kPrefillTokens), "prefill_tokens"},
-                     {std::string(contract::role::kDecodeTokens), "decode_tokens"},
-                     {std::string(contract::role::kCreateKvCache), "create_tir_paged_kv_cache"}};
-  if (parsed.audio.num_layers > 0) program.adapters = {{"audio", "audio_embed"}};
-  plan.programs = {{"generation", std::move(program)}};
+  const bool listens = parsed.audio.num_layers > 0;
+  plan.programs = {{"generation", generation_program(Pair::kTokens, listens ? "audio" : "", "audio_embed")}};
   plan.conv_template = make_conv_template(config, parsed, source);
-
-  int32_t widest = 0;
-  for (const KvLayer& layer : model.kv_layers()) {
-    widest = std::max(widest, layer.head_dim);
-    const int64_t bytes = 2 * int64_t{layer.kv_heads} * layer.head_dim *
-                          dtype_bytes(kv_dtype(quantization, ops::Precision::kInt8));
-    if (layer.window == 0) plan.kv_bytes_per_token += bytes;
-    plan.kv_bytes_at_full_context +=
-        bytes * (layer.window == 0
-                     ? plan.context_window_size
-                     : std::min<int64_t>(layer.window + plan.prefill_chunk_size, plan.context_window_size));
-  }
-  plan.memory_usage = memory_usage(parsed, plan.prefill_chunk_size);
-  plan.kv_cache = {{"num_hidden_layers", model.kv_layers().size()},
-                   {"num_attention_heads", text.num_heads},
-                   {"num_key_value_heads", text.layers[0].kv_heads},
-                   {"head_dim", widest}};
 
   for (const char* key : {"architectures", "model_type", "text_config", "audio_config", "boa_token_id",
                           "audio_token_id", "eoa_token_id", "eoa_token_index", "tie_word_embeddings"}) {

@@ -53,28 +53,38 @@ void ParameterTree::add(Output output, Weight weight, DType dtype) {
   if (weight.quantized) {
     const std::string base = weight.name.substr(0, weight.name.rfind('.'));
     const int64_t groups = (weight.shape[1] + kGroupSize - 1) / kGroupSize;
-    parameters_.push_back({base + ".q_weight", {weight.shape[0], groups * (kGroupSize / 8)}, DType::kUInt32});
-    parameters_.push_back({base + ".q_scale", {weight.shape[0], groups}, dtype});
+    parameters_.push_back({base + ".q_weight",
+                           {weight.shape[0], groups * (kGroupSize / 8)},
+                           DType::kUInt32,
+                           weight.vocab_rows});
+    parameters_.push_back({base + ".q_scale", {weight.shape[0], groups}, dtype, weight.vocab_rows});
   } else {
-    parameters_.push_back({weight.name, weight.shape, dtype});
+    parameters_.push_back({weight.name, weight.shape, dtype, weight.vocab_rows});
   }
   weights_.push_back(std::move(weight));
   outputs_.push_back(output);
 }
 
-void ParameterTree::matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols,
-                           Source source) {
+void ParameterTree::add_matrix(ops::Matrix& out, Weight weight) {
   const DType dtype = quantization_->model_dtype;
   out = {.type = quantization_->group4 ? ops::Matrix::Type::kQ4 : matrix_type(dtype),
          .scale_type = dtype,
-         .rows = rows,
-         .cols = cols};
-  add(&out,
-      {.name = base + ".weight",
-       .shape = {rows, cols},
-       .quantized = quantization_->group4,
-       .source = std::move(source)},
-      dtype);
+         .rows = weight.shape[0],
+         .cols = weight.shape[1]};
+  weight.quantized = quantization_->group4;
+  add(&out, std::move(weight), dtype);
+}
+
+void ParameterTree::matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols,
+                           Source source) {
+  add_matrix(out, {.name = base + ".weight", .shape = {rows, cols}, .source = std::move(source)});
+}
+
+void ParameterTree::vocab_matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols,
+                                 Source source) {
+  add_matrix(
+      out,
+      {.name = base + ".weight", .shape = {rows, cols}, .vocab_rows = true, .source = std::move(source)});
 }
 
 void ParameterTree::plain_matrix(ops::Matrix& out, const std::string& name, std::vector<int64_t> shape,

@@ -24,6 +24,9 @@ struct Source {
   int64_t column_begin = 0;
   int64_t columns = 0;                             // columns of each tensor; 0: as many as the weight has
   std::function<void(std::span<float>)> generate;  // fills the weight, row-major; set when `tensors` is empty
+  // Applied to all values of the weight, in the tensor's order, before they are rounded; for small weights.
+  std::function<void(std::vector<float>&)> transform;
+  std::vector<int64_t> shape;  // of the tensor, where `transform` changes it
 };
 
 // One stored tensor.
@@ -31,6 +34,7 @@ struct Parameter {
   std::string name;
   std::vector<int64_t> shape;
   DType dtype;
+  bool vocab_rows = false;  // the first dimension is the named dimension "vocab_size"
 
   int64_t bytes() const;
 };
@@ -41,6 +45,7 @@ struct Weight {
   std::string name;            // of the unquantized parameter, for example "language_model.norm.weight"
   std::vector<int64_t> shape;  // [rows, cols] for matrices
   bool quantized = false;
+  bool vocab_rows = false;
   Source source;
   size_t first_parameter = 0;  // index into ParameterTree::parameters()
 };
@@ -63,6 +68,8 @@ class ParameterTree {
   // A linear layer's or an embedding's weight [rows, cols], quantized where the quantization says so. `base`
   // has no ".weight".
   void matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols, Source source);
+  // The same for a table of the vocabulary, whose rows upstream calls by name.
+  void vocab_matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols, Source source);
   // A matrix that stays in the model dtype under every quantization. Rows are shape[0], columns all the rest.
   void plain_matrix(ops::Matrix& out, const std::string& name, std::vector<int64_t> shape, Source source);
   // Anything small that the computation wants in float32: norms, biases, scalars (shape {}), filters. Stored
@@ -81,6 +88,7 @@ class ParameterTree {
  private:
   using Output = std::variant<ops::Matrix*, std::vector<float>*>;
   void add(Output output, Weight weight, DType dtype);
+  void add_matrix(ops::Matrix& out, Weight weight);
 
   const Quantization* quantization_;
   std::vector<Weight> weights_;

@@ -4,7 +4,9 @@
 
 #include "contract/canonical.h"
 #include "models/config_reader.h"
+#include "models/gemma3_plan.h"
 #include "models/gemma4_plan.h"
+#include "models/llama_plan.h"
 
 namespace dovetail::models {
 namespace {
@@ -15,7 +17,11 @@ struct Architecture {
 };
 
 constexpr std::array kArchitectures{
+    Architecture{"Gemma3ForCausalLM", plan_gemma3},
+    Architecture{"Gemma3ForConditionalGeneration", plan_gemma3},
     Architecture{"Gemma4ForConditionalGeneration", plan_gemma4},
+    Architecture{"LlamaForCausalLM", plan_llama},
+    Architecture{"LlavaForConditionalGeneration", plan_llava},
 };
 
 }  // namespace
@@ -23,10 +29,18 @@ constexpr std::array kArchitectures{
 std::vector<contract::ParameterRecord> ModelPlan::records() const {
   std::vector<contract::ParameterRecord> out;
   for (const Parameter& parameter : parameters) {
-    out.push_back({parameter.name,
-                   {parameter.shape.begin(), parameter.shape.end()},
-                   std::string(dtype_name(parameter.dtype))});
+    contract::ParameterRecord record{parameter.name,
+                                     {parameter.shape.begin(), parameter.shape.end()},
+                                     std::string(dtype_name(parameter.dtype))};
+    if (parameter.vocab_rows) record.shape[0] = "vocab_size";
+    out.push_back(std::move(record));
   }
+  return out;
+}
+
+Json shape_json(const Parameter& parameter) {
+  Json out = parameter.shape;
+  if (parameter.vocab_rows) out[0] = "vocab_size";
   return out;
 }
 
@@ -43,6 +57,15 @@ contract::CompiledProgram ModelPlan::artifact(Target target) const {
   out.interface_id = contract::interface_id(tasks);
   out.parameter_schema_id = contract::parameter_schema_id(records());
   out.programs = programs;
+  if (target == Target::kWebGpu) {
+    // WebGPU has no 8-bit storage type.
+    for (auto& [name, program] : out.programs) {
+      for (const auto& [input_name, input] : tasks.front().second.inputs) {
+        if (std::holds_alternative<contract::ImageDecode>(input.processor))
+          program.adapter_dtypes = {{*input.adapter, "uint32"}};
+      }
+    }
+  }
   std::vector<std::string> features;
   if (target == Target::kWebGpu && quantization->model_dtype == DType::kFloat16)
     features.push_back("shader-f16");

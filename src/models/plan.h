@@ -57,6 +57,9 @@ struct ModelPlan {
   contract::CompiledProgram artifact(Target target) const;
 };
 
+// A parameter's shape as documents write it: the named dimension as a string.
+Json shape_json(const Parameter& parameter);
+
 // `config` is a checkpoint's config.json, or the model_config of a package. `source` names it in errors.
 // Throws Error kUnsupported (unknown architecture, with the list of known ones) or kMalformed (all problems).
 ModelPlan plan_model(const Json& config, const Quantization& quantization, const std::string& source);

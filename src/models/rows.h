@@ -1,5 +1,5 @@
-// The rows of one forward pass: which sequence and position each belongs to, their rotary angles, and attention over
-// them. Shared by the text models.
+// The rows of one forward pass: which sequence and position each belongs to, their rotary angles, and
+// attention over them. Shared by the text models.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,8 @@ class Rows {
     see_the_past();
   }
 
-  // Positions whose modality is 1 and that lie side by side see each other in both directions, as one image does.
+  // Positions whose modality is 1 and that lie side by side see each other in both directions, as one image
+  // does.
   void see_each_other(std::span<const int32_t> modality) {
     for (const Part& part : parts_) {
       const int64_t end = part.first_row + part.count;
@@ -41,7 +42,6 @@ class Rows {
         int64_t span_end = row;
         while (span_end < end && modality[static_cast<size_t>(span_end)] == 1) ++span_end;
         for (int64_t i = row; i < span_end; ++i) {
-          span_begin_[static_cast<size_t>(i)] = positions_[static_cast<size_t>(row)];
           span_end_[static_cast<size_t>(i)] = positions_[static_cast<size_t>(span_end - 1)] + 1;
         }
         row = std::max(span_end, row + 1);
@@ -55,11 +55,11 @@ class Rows {
   // The last row of each sequence.
   std::span<const int64_t> last() const { return last_; }
 
-  // What a row sees in a layer with this window (0: none): itself, what lies before it, and its own span.
+  // What a row sees in a layer with this window (0: none): itself, what lies before it, and the rest of its
+  // span.
   std::pair<int32_t, int32_t> visible(int64_t row, int32_t window) const {
     const auto i = static_cast<size_t>(row);
-    const int32_t begin = window > 0 ? std::max(0, positions_[i] + 1 - window) : 0;
-    return {std::min(begin, span_begin_[i]), std::max(positions_[i] + 1, span_end_[i])};
+    return {window > 0 ? std::max(0, positions_[i] + 1 - window) : 0, span_end_[i]};
   }
 
   // Of [count, width] values, those of the last rows.
@@ -84,7 +84,6 @@ class Rows {
 
  private:
   void see_the_past() {
-    span_begin_ = positions_;
     span_end_.clear();
     for (const int32_t position : positions_) span_end_.push_back(position + 1);
   }
@@ -92,7 +91,7 @@ class Rows {
   std::vector<Part> parts_;
   std::vector<int64_t> last_;
   std::vector<int32_t> positions_;
-  std::vector<int32_t> span_begin_, span_end_;
+  std::vector<int32_t> span_end_;  // of each row: one past the last position it sees
 };
 
 // Rotary angles of the rows of a pass, for one kind of layer: [rows, head_dim / 2].
@@ -106,21 +105,36 @@ struct Angles {
   }
 };
 
+// Rows [first, first + count) of a matrix.
+inline ops::Matrix row_range(const ops::Matrix& w, int64_t first, int64_t count) {
+  ops::Matrix out = w;
+  out.rows = count;
+  const int64_t groups = (w.cols + kGroupSize - 1) / kGroupSize;
+  int64_t row_bytes = w.cols * (w.type == ops::Matrix::Type::kF32 ? 4 : 2);
+  if (w.type == ops::Matrix::Type::kQ4) row_bytes = groups * (kGroupSize / 2);
+  out.data = static_cast<const std::byte*>(w.data) + first * row_bytes;
+  if (w.scales != nullptr)
+    out.scales = static_cast<const std::byte*>(w.scales) + first * groups * dtype_bytes(w.scale_type);
+  return out;
+}
+
 // One layer's attention.
 struct LayerAttention {
   int64_t heads;
   int64_t head_dim;
   int64_t kv_heads;
-  int32_t window;       // 0: none
+  int32_t window;  // 0: none
   float scale;
-  const float* q;       // [rows, heads, head_dim]
-  const float* k;       // [rows, kv_heads, head_dim]; null when the layer reads what another stored
+  float softcap = 0;  // 0: none
+  const float* q;     // [rows, heads, head_dim]
+  const float* k;     // [rows, kv_heads, head_dim]; null when the layer reads what another stored
   const float* v;
-  float* out;           // [rows, heads, head_dim]
+  float* out;  // [rows, heads, head_dim]
 };
 
 // Stores k and v at the rows' positions of `kv_layer`, then attends.
-inline void attend(ops::Context& context, const KvCache& kv, size_t kv_layer, const Rows& rows, const LayerAttention& args) {
+inline void attend(ops::Context& context, const KvCache& kv, size_t kv_layer, const Rows& rows,
+                   const LayerAttention& args) {
   std::vector<int32_t> begin(static_cast<size_t>(rows.count())), end(begin.size());
   for (int64_t row = 0; row < rows.count(); ++row) {
     std::tie(begin[static_cast<size_t>(row)], end[static_cast<size_t>(row)]) = rows.visible(row, args.window);
@@ -140,6 +154,7 @@ inline void attend(ops::Context& context, const KvCache& kv, size_t kv_layer, co
                     .begin = std::span(begin).subspan(first, count),
                     .end = std::span(end).subspan(first, count),
                     .scale = args.scale,
+                    .softcap = args.softcap,
                     .out = args.out + offset},
                    pages);
   }

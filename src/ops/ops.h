@@ -92,6 +92,13 @@ void gelu_tanh_gate(Context& context, const float* gate_up, int64_t m, int64_t n
 void gelu_tanh_mul(Context& context, float* x, int64_t m, int64_t n, const float* y, int64_t y_stride);
 // x[i] = x[i] * sigmoid(x[i])
 void silu(Context& context, float* x, int64_t count);
+// out[m, n] = silu(gate_up[m, 0..n)) * gate_up[m, n..2n)
+void silu_gate(Context& context, const float* gate_up, int64_t m, int64_t n, float* out);
+// x[i] = activation(x[i]). kGelu is x Φ(x) by the error function, within 2e-7 of it; kGeluTanh its tanh
+// approximation; kQuickGelu x sigmoid(1.702 x).
+void activate(Context& context, Activation activation, float* x, int64_t count);
+// x[i, k] += bias[k] for m rows of n
+void add_bias(Context& context, float* x, int64_t m, int64_t n, const float* bias);
 // out[m, n] = ab[m, 0..n) * sigmoid(ab[m, n..2n))
 void glu(Context& context, const float* ab, int64_t m, int64_t n, float* out);
 // y[i] += scale * x[i]

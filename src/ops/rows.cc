@@ -47,6 +47,24 @@ void silu(Context& context, float* x, int64_t count) {
         [&](int64_t begin, int64_t end, int) { context.kernels().silu(x + begin, end - begin); });
 }
 
+void silu_gate(Context& context, const float* gate_up, int64_t m, int64_t n, float* out) {
+  split(context, m, kTranscendental * static_cast<double>(n), 1, [&](int64_t begin, int64_t end, int) {
+    context.kernels().silu_gate(gate_up + begin * 2 * n, end - begin, n, out + begin * n);
+  });
+}
+
+void activate(Context& context, Activation activation, float* x, int64_t count) {
+  split(context, count, kTranscendental, kElementGrain, [&](int64_t begin, int64_t end, int) {
+    context.kernels().activate(activation, x + begin, end - begin);
+  });
+}
+
+void add_bias(Context& context, float* x, int64_t m, int64_t n, const float* bias) {
+  split(context, m, kMove * static_cast<double>(n), 1, [&](int64_t begin, int64_t end, int) {
+    context.kernels().add_bias(x + begin * n, end - begin, n, bias);
+  });
+}
+
 void glu(Context& context, const float* ab, int64_t m, int64_t n, float* out) {
   split(context, m, kTranscendental * static_cast<double>(n), 1, [&](int64_t begin, int64_t end, int) {
     context.kernels().glu(ab + begin * 2 * n, end - begin, n, out + begin * n);

@@ -25,6 +25,8 @@ struct Matrix {
   int64_t cols = 0;
 };
 
+enum class Activation : uint8_t { kGelu, kGeluTanh, kQuickGelu };
+
 // One layer's keys and values of one sequence, in pages of page_size positions. Elements are of `type`
 // (kFloat32 or kFloat16). Page p of the values holds [kv_heads, page_size, head_dim]; page p of the keys
 // holds [kv_heads, head_dim, page_size], so that the scores of a page are sums of whole vectors. Position s

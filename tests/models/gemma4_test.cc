@@ -4,16 +4,15 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <filesystem>
+#include <map>
 #include <memory>
 
 #include "base/file.h"
 #include "base/json.h"
-#include "convert/convert.h"
 #include "media/audio.h"
 #include "models/gemma4_plan.h"
-#include "package/tensor_cache.h"
+#include "support/model_harness.h"
 #include "support/npz.h"
 
 namespace dovetail::models {
@@ -22,49 +21,20 @@ namespace {
 namespace fs = std::filesystem;
 using Model = Gemma4<Gemma4RuntimeConfig>;
 
-const fs::path kExample = DOVETAIL_EXAMPLE;
+const fs::path kExample = fs::path(DOVETAIL_EXAMPLES) / "gemma4-tiny-speech";
 
-// The checkpoint converted and bound, one per quantization.
-class Loaded {
- public:
-  static Loaded& get(const std::string& quantization) {
-    static std::map<std::string, std::unique_ptr<Loaded>> all;
-    std::unique_ptr<Loaded>& entry = all[quantization];
-    if (!entry) entry = std::make_unique<Loaded>(quantization);
-    return *entry;
-  }
+using Gemma4Loaded = Loaded<Model, Gemma4RuntimeConfig>;
 
-  explicit Loaded(const std::string& name) : tree(find_quantization(name)), model(tree, config()) {
-    const fs::path folder =
-        fs::path(::testing::TempDir()) / ("gemma4-test-" + name + "-" + std::to_string(::getpid()));
-    fs::remove_all(folder);
-    convert::convert({.checkpoint = kExample, .output = folder, .quantization = &find_quantization(name)});
-    cache = package::TensorCache::open(folder);
-    fs::remove_all(folder);  // the mappings stay
-    std::vector<TensorRef> tensors;
-    for (const Parameter& parameter : tree.parameters()) {
-      const package::StoredTensor& stored = cache.get(parameter.name);
-      tensors.push_back({cache.bytes(stored).data(), stored.shape, stored.dtype});
-    }
-    tree.bind(tensors);
-  }
+Gemma4RuntimeConfig example_config() {
+  return {parse_gemma4_config(read_json(kExample / "config.json"), "config.json")};
+}
 
-  static Gemma4RuntimeConfig config() {
-    return {parse_gemma4_config(read_json(kExample / "config.json"), "config.json")};
-  }
-
-  // Has the sequence 0.
-  std::unique_ptr<KvCache> new_cache(const ops::Context& context, int64_t sequences = 1) const {
-    auto out = std::make_unique<KvCache>(model.kv_layers(), KvCacheSize{sequences, 2048, 1024, 16},
-                                         kv_dtype(tree.quantization(), context.precision));
-    out->add_sequence(0);
-    return out;
-  }
-
-  ParameterTree tree;
-  Model model;
-  package::TensorCache cache;
-};
+Gemma4Loaded& load(const std::string& quantization) {
+  static std::map<std::string, std::unique_ptr<Gemma4Loaded>> all;
+  std::unique_ptr<Gemma4Loaded>& entry = all[quantization];
+  if (!entry) entry = std::make_unique<Gemma4Loaded>(kExample, example_config(), quantization);
+  return *entry;
+}
 
 std::vector<float> samples_of(const std::string& file) {
   const std::string bytes = read_file(kExample / file);
@@ -75,23 +45,13 @@ std::vector<float> samples_of(const std::string& file) {
       .samples;
 }
 
-float largest_difference(std::span<const float> a, std::span<const float> b) {
-  EXPECT_EQ(a.size(), b.size());
-  float out = 0;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    const float difference = std::abs(a[i] - b[i]);
-    if (!(difference <= out)) out = difference;  // NaN counts
-  }
-  return out;
-}
-
 // A prompt ready to be prefilled.
 struct Input {
   std::vector<int32_t> ids, modality;
   std::vector<float> embeddings;
 };
 
-Input make_input(ops::Context& context, const Loaded& loaded, std::vector<int32_t> ids,
+Input make_input(ops::Context& context, const Gemma4Loaded& loaded, std::vector<int32_t> ids,
                  const std::vector<float>& rows, int32_t placeholder) {
   Input out{.ids = std::move(ids)};
   const auto hidden = static_cast<size_t>(loaded.model.hidden_size());
@@ -110,7 +70,7 @@ Input make_input(ops::Context& context, const Loaded& loaded, std::vector<int32_
 }
 
 // Logits of the last position after appending input[begin, end).
-std::vector<float> prefill(ops::Context& context, Loaded& loaded, KvCache& cache, const Input& input,
+std::vector<float> prefill(ops::Context& context, Gemma4Loaded& loaded, KvCache& cache, const Input& input,
                            size_t begin, size_t end, int64_t id = 0) {
   const auto hidden = static_cast<size_t>(loaded.model.hidden_size());
   std::vector<float> logits(static_cast<size_t>(loaded.model.vocab_size()));
@@ -123,7 +83,7 @@ std::vector<float> prefill(ops::Context& context, Loaded& loaded, KvCache& cache
   return logits;
 }
 
-std::vector<float> prefill_in_chunks(ops::Context& context, Loaded& loaded, KvCache& cache,
+std::vector<float> prefill_in_chunks(ops::Context& context, Gemma4Loaded& loaded, KvCache& cache,
                                      const Input& input, size_t chunk) {
   std::vector<float> logits;
   for (size_t at = 0; at < input.ids.size(); at += chunk) {
@@ -132,7 +92,7 @@ std::vector<float> prefill_in_chunks(ops::Context& context, Loaded& loaded, KvCa
   return logits;
 }
 
-std::vector<float> decode(ops::Context& context, Loaded& loaded, KvCache& cache, int32_t token,
+std::vector<float> decode(ops::Context& context, Gemma4Loaded& loaded, KvCache& cache, int32_t token,
                           int64_t id = 0) {
   std::vector<float> logits(static_cast<size_t>(loaded.model.vocab_size()));
   const int64_t one = 1;
@@ -141,37 +101,6 @@ std::vector<float> decode(ops::Context& context, Loaded& loaded, KvCache& cache,
   cache.end_forward();
   return logits;
 }
-
-int32_t best(std::span<const float> logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-}
-
-double divergence(std::span<const float> reference, std::span<const float> actual) {
-  const auto log_sum = [](std::span<const float> x) {
-    const double top = *std::max_element(x.begin(), x.end());
-    double sum = 0;
-    for (float value : x) sum += std::exp(value - top);
-    return top + std::log(sum);
-  };
-  const double a = log_sum(reference), b = log_sum(actual);
-  double out = 0;
-  for (size_t i = 0; i < reference.size(); ++i)
-    out += std::exp(reference[i] - a) * ((reference[i] - a) - (actual[i] - b));
-  return out;
-}
-
-std::vector<ops::Level> levels() {
-  std::vector<ops::Level> out;
-  for (const ops::Level level : ops::built_levels()) {
-    if (ops::cpu_supports(level)) out.push_back(level);
-  }
-  return out;
-}
-
-class EveryLevel : public ::testing::TestWithParam<ops::Level> {
- protected:
-  void SetUp() override { RecordProperty("instruction_set", std::string(ops::level_name(GetParam()))); }
-};
 
 // What a run over all reference cases measured.
 struct Agreement {
@@ -184,7 +113,7 @@ struct Agreement {
 
 Agreement compare_with_reference(ops::Context& context, const std::string& quantization,
                                  const std::string& reference) {
-  Loaded& loaded = Loaded::get(quantization);
+  Gemma4Loaded& loaded = load(quantization);
   const Json cases = read_json(kExample / "reference" / "cases.json")["cases"];
   const auto logits = test::read_npz(kExample / "reference" / "logits.npz");
   const int32_t placeholder = read_json(kExample / "config.json")["audio_token_id"];
@@ -225,7 +154,7 @@ Agreement compare_with_reference(ops::Context& context, const std::string& quant
 }
 
 TEST_P(EveryLevel, AudioStagesAgreeWithTheOriginal) {
-  Loaded& loaded = Loaded::get("q0f32");
+  Gemma4Loaded& loaded = load("q0f32");
   ops::Context context(GetParam(), 2);
   const auto expected = test::read_npz(kExample / "reference" / "adapter_stages_f32.npz");
   Gemma4Audio<Gemma4RuntimeConfig>::Stages stages;
@@ -276,7 +205,7 @@ std::vector<int32_t> long_text(size_t length) {
 
 TEST_P(EveryLevel, ChunksDoNotMatter) {
   for (const char* quantization : {"q0f32", "q0f16", "q4f16_1"}) {
-    Loaded& loaded = Loaded::get(quantization);
+    Gemma4Loaded& loaded = load(quantization);
     ops::Context context(GetParam(), 2);
     const Input input = make_input(context, loaded, long_text(150), {}, -1);
     const std::vector<float> whole =
@@ -290,8 +219,8 @@ TEST_P(EveryLevel, ChunksDoNotMatter) {
 }
 
 TEST_P(EveryLevel, SlidingWindowsAgreeWithAFullRecomputation) {
-  Loaded& loaded = Loaded::get("q0f32");
-  const auto window = static_cast<size_t>(Loaded::config().value.text.sliding_window);
+  Gemma4Loaded& loaded = load("q0f32");
+  const auto window = static_cast<size_t>(example_config().value.text.sliding_window);
   ops::Context context(GetParam(), 2);
   ops::Context plain(ops::Level::kReference, 1);
   const Input input = make_input(context, loaded, long_text(4 * window + 1), {}, -1);
@@ -309,7 +238,7 @@ TEST_P(EveryLevel, SlidingWindowsAgreeWithAFullRecomputation) {
 }
 
 TEST_P(EveryLevel, SeveralSequencesAtOnceGiveWhatEachGivesAlone) {
-  Loaded& loaded = Loaded::get("q4f16_1");
+  Gemma4Loaded& loaded = load("q4f16_1");
   ops::Context context(GetParam(), 2);
   const std::vector<size_t> lengths{50, 1, 33};
   std::vector<std::vector<float>> alone, alone_next;
@@ -350,7 +279,7 @@ TEST_P(EveryLevel, SeveralSequencesAtOnceGiveWhatEachGivesAlone) {
 }
 
 TEST_P(EveryLevel, ForksAndPopsContinueLikeAFreshSequence) {
-  Loaded& loaded = Loaded::get("q4f16_1");
+  Gemma4Loaded& loaded = load("q4f16_1");
   ops::Context context(GetParam(), 2);
   const Input input = make_input(context, loaded, long_text(60), {}, -1);
   const auto fresh = loaded.new_cache(context);
@@ -369,7 +298,7 @@ TEST_P(EveryLevel, ForksAndPopsContinueLikeAFreshSequence) {
 }
 
 TEST_P(EveryLevel, ThreadsDoNotChangeTheBits) {
-  Loaded& loaded = Loaded::get("q4f16_1");
+  Gemma4Loaded& loaded = load("q4f16_1");
   std::vector<float> first;
   for (const int threads : {1, 2, 5}) {
     ops::Context context(GetParam(), threads);
@@ -379,13 +308,12 @@ TEST_P(EveryLevel, ThreadsDoNotChangeTheBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Gemma4, EveryLevel, ::testing::ValuesIn(levels()), [](const auto& info) {
-  return info.param == ops::Level::kAvx512 ? "avx512" : "avx2";
-});
+INSTANTIATE_TEST_SUITE_P(Gemma4, EveryLevel, ::testing::ValuesIn(runnable_levels()),
+                         [](const auto& info) { return level_label(info.param); });
 
 TEST(Gemma4Binding, EveryWrongTensorIsNamed) {
   ParameterTree tree(find_quantization("q4f16_1"));
-  const Model model(tree, Loaded::config());
+  const Model model(tree, example_config());
   std::vector<TensorRef> tensors;
   const std::vector<int64_t> wrong{3, 5};
   for (const Parameter& parameter : tree.parameters())

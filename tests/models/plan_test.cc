@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
+
 #include "base/file.h"
 #include "contract/manifest.h"
 #include "models/gemma4_plan.h"
@@ -9,9 +12,9 @@
 namespace dovetail::models {
 namespace {
 
-const std::string kContracts = std::string(DOVETAIL_TEST_DATA) + "/contracts/gemma-4-E2B-it/";
+const std::string kContracts = std::string(DOVETAIL_TEST_DATA) + "/contracts/";
 
-Json e2b() { return read_json(kContracts + "config.json"); }
+Json e2b() { return read_json(kContracts + "gemma-4-E2B-it/config.json"); }
 
 std::string refusal(const Json& config) {
   try {
@@ -22,15 +25,18 @@ std::string refusal(const Json& config) {
   return "";
 }
 
-class GemmaContract : public ::testing::TestWithParam<const char*> {};
+// A model and a quantization.
+class Contract : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
 
-TEST_P(GemmaContract, IsExactlyTheReference) {
-  const Json reference = read_json(kContracts + GetParam() + ".json");
-  const ModelPlan plan = plan_model(e2b(), find_quantization(GetParam()), "config.json");
+TEST_P(Contract, IsExactlyTheReference) {
+  const std::string folder = kContracts + GetParam().first + "/";
+  const Json reference = read_json(folder + GetParam().second + ".json");
+  const ModelPlan plan =
+      plan_model(read_json(folder + "config.json"), find_quantization(GetParam().second), "config.json");
   ASSERT_EQ(plan.parameters.size(), reference["parameters"].size());
   for (size_t i = 0; i < plan.parameters.size(); ++i) {
     const Parameter& parameter = plan.parameters[i];
-    EXPECT_EQ(Json::array({parameter.name, parameter.shape, dtype_name(parameter.dtype)}),
+    EXPECT_EQ(Json::array({parameter.name, shape_json(parameter), dtype_name(parameter.dtype)}),
               reference["parameters"][i]);
   }
   EXPECT_EQ(contract::to_json(plan.manifest()).dump(), reference["manifest"].dump());
@@ -38,7 +44,19 @@ TEST_P(GemmaContract, IsExactlyTheReference) {
   EXPECT_EQ(contract::to_json(plan.artifact(Target::kWebGpu)).dump(), reference["artifact"]["webgpu"].dump());
 }
 
-INSTANTIATE_TEST_SUITE_P(Quantizations, GemmaContract, ::testing::Values("q4f16_1", "q4f32_1", "q0f16"));
+INSTANTIATE_TEST_SUITE_P(
+    Reference, Contract,
+    ::testing::Values(std::pair("gemma-4-E2B-it", "q4f16_1"), std::pair("gemma-4-E2B-it", "q4f32_1"),
+                      std::pair("gemma-4-E2B-it", "q0f16"), std::pair("llava-1.5-7b-hf", "q4f16_1"),
+                      std::pair("llava-1.5-7b-hf", "q0f16"), std::pair("gemma-3-4b-it", "q4f16_1"),
+                      std::pair("gemma-3-4b-it", "q0f16"), std::pair("gemma-3-1b-it", "q4f16_1")),
+    [](const auto& info) {
+      std::string name = std::string(info.param.first) + "_" + info.param.second;
+      std::replace_if(
+          name.begin(), name.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; },
+          '_');
+      return name;
+    });
 
 TEST(Plan, PinnedNumbersOfTheSpecification) {
   const ModelPlan plan = plan_model(e2b(), find_quantization("q4f16_1"), "config.json");

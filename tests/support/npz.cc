@@ -47,6 +47,9 @@ Array parse_npy(const std::string& bytes) {
     out.shape.push_back(std::stoll(it->str()));
     count *= out.shape.back();
   }
+  if (header.find("'fortran_order': True") != std::string::npos && out.shape.size() > 1) {
+    throw std::runtime_error("npy: an array in Fortran order");
+  }
   const char* data = bytes.data() + 10 + header_size;
   const size_t available = bytes.size() - 10 - header_size;
   if (header.find("'<f4'") != std::string::npos && available == static_cast<size_t>(count) * 4) {
@@ -55,6 +58,8 @@ Array parse_npy(const std::string& bytes) {
   } else if (header.find("'<i8'") != std::string::npos && available == static_cast<size_t>(count) * 8) {
     out.integers.resize(static_cast<size_t>(count));
     std::memcpy(out.integers.data(), data, available);
+  } else if (header.find("'|u1'") != std::string::npos && available == static_cast<size_t>(count)) {
+    out.bytes.assign(data, data + available);
   } else {
     throw std::runtime_error("npy: unexpected dtype or size: " + header);
   }

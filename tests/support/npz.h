@@ -1,4 +1,5 @@
-// Reads the arrays of a .npz file that numpy wrote, as float32 or int64. For tests: the files are our own.
+// Reads the arrays of a .npz file that numpy wrote: float32, int64 or uint8. For tests: the files are our
+// own.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@ struct Array {
   std::vector<int64_t> shape;
   std::vector<float> values;      // float32 arrays
   std::vector<int64_t> integers;  // int64 arrays
+  std::vector<uint8_t> bytes;     // uint8 arrays
 };
 
 // Throws std::runtime_error for anything that is not such a file.

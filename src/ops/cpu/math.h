@@ -57,4 +57,18 @@ DOVETAIL_INLINE F gelu_tanh(F x) {
   return div(x, add(set1(1.0f), exp(mul(set1(-1.59576912160573f), inner))));
 }
 
+// x Φ(x) = x (1 - erfc(|x| / sqrt 2) / 2) for x > 0 and x erfc(|x| / sqrt 2) / 2 for x < 0, where
+// erfc(u) = p(t) e^-u², t = 1 / (1 + 0.3275911 u), is formula 7.1.26 of Abramowitz and Stegun (error 1.5e-7).
+DOVETAIL_INLINE F gelu(F x) {
+  const F u = mul(bit_and(x, as_float(set1_int(0x7fffffff))), set1(0.70710678118654752f));
+  const F t = div(set1(1.0f), fma(set1(0.3275911f), u, set1(1.0f)));
+  F p = set1(1.061405429f);
+  p = fma(p, t, set1(-1.453152027f));
+  p = fma(p, t, set1(1.421413741f));
+  p = fma(p, t, set1(-0.284496736f));
+  p = fma(p, t, set1(0.254829592f));
+  const F half = mul(mul(mul(p, t), exp(sub(zero(), mul(u, u)))), set1(0.5f));
+  return mul(x, select(less(x, zero()), half, sub(set1(1.0f), half)));
+}
+
 }  // namespace dovetail::ops::DOVETAIL_LEVEL

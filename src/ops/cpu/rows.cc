@@ -83,6 +83,27 @@ void silu(float* x, int64_t count) {
   map(x, x, count, [](F a) { return silu(a); });
 }
 
+void silu_gate(const float* gate_up, int64_t m, int64_t n, float* out) {
+  for (int64_t i = 0; i < m; ++i, gate_up += 2 * n, out += n) {
+    map2(gate_up, gate_up + n, out, n, [](F a, F b) { return mul(silu(a), b); });
+  }
+}
+
+void activate(Activation activation, float* x, int64_t count) {
+  switch (activation) {
+    case Activation::kGelu:
+      return map(x, x, count, [](F a) { return gelu(a); });
+    case Activation::kGeluTanh:
+      return map(x, x, count, [](F a) { return gelu_tanh(a); });
+    case Activation::kQuickGelu:
+      return map(x, x, count, [](F a) { return div(a, add(set1(1.0f), exp(mul(set1(-1.702f), a)))); });
+  }
+}
+
+void add_bias(float* x, int64_t m, int64_t n, const float* bias) {
+  for (int64_t i = 0; i < m; ++i, x += n) map2(x, bias, x, n, [](F a, F b) { return add(a, b); });
+}
+
 void glu(const float* ab, int64_t m, int64_t n, float* out) {
   for (int64_t i = 0; i < m; ++i, ab += 2 * n, out += n) {
     map2(ab, ab + n, out, n, [](F a, F b) { return mul(a, sigmoid(b)); });

@@ -24,6 +24,9 @@ void layer_norm(const float* x, int64_t m, int64_t n, const float* weight, const
 void gelu_tanh_gate(const float* gate_up, int64_t m, int64_t n, float* out);
 void gelu_tanh_mul(float* x, int64_t m, int64_t n, const float* y, int64_t y_stride);
 void silu(float* x, int64_t count);
+void silu_gate(const float* gate_up, int64_t m, int64_t n, float* out);
+void activate(Activation activation, float* x, int64_t count);
+void add_bias(float* x, int64_t m, int64_t n, const float* bias);
 void glu(const float* ab, int64_t m, int64_t n, float* out);
 void add_scaled(const float* x, float scale, float* y, int64_t count);
 void scale(float* x, float scale, int64_t count);

@@ -54,6 +54,37 @@ void silu(float* x, int64_t count) {
   for (int64_t i = 0; i < count; ++i) x[i] = static_cast<float>(x[i] * sigmoid(x[i]));
 }
 
+void silu_gate(const float* gate_up, int64_t m, int64_t n, float* out) {
+  for (int64_t i = 0; i < m; ++i, gate_up += 2 * n, out += n) {
+    for (int64_t k = 0; k < n; ++k) {
+      out[k] = static_cast<float>(gate_up[k] * sigmoid(gate_up[k]) * gate_up[n + k]);
+    }
+  }
+}
+
+void activate(Activation activation, float* x, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const double value = x[i];
+    switch (activation) {
+      case Activation::kGelu:
+        x[i] = static_cast<float>(0.5 * value * std::erfc(-value / std::sqrt(2.0)));
+        break;
+      case Activation::kGeluTanh:
+        x[i] = static_cast<float>(gelu_tanh(x[i]));
+        break;
+      case Activation::kQuickGelu:
+        x[i] = static_cast<float>(value / (1.0 + std::exp(-1.702 * value)));
+        break;
+    }
+  }
+}
+
+void add_bias(float* x, int64_t m, int64_t n, const float* bias) {
+  for (int64_t i = 0; i < m; ++i, x += n) {
+    for (int64_t k = 0; k < n; ++k) x[k] += bias[k];
+  }
+}
+
 void glu(const float* ab, int64_t m, int64_t n, float* out) {
   for (int64_t i = 0; i < m; ++i, ab += 2 * n, out += n) {
     for (int64_t k = 0; k < n; ++k) out[k] = static_cast<float>(ab[k] * sigmoid(ab[n + k]));

@@ -82,6 +82,10 @@ ChatConfig build_chat_config(const models::ModelPlan& plan, const Json& config, 
   out.prefill_chunk_size = plan.prefill_chunk_size;
   out.active_vocab_size = std::min(tokenizer.vocab_size(), plan.vocab_size);
   out.temperature = documents.number("temperature", 0, 100).value_or(out.temperature);
+  // A checkpoint that says it is to be decoded greedily; "temperature" means nothing then.
+  if (const auto sample = generation_config.find("do_sample"); sample != generation_config.end() && *sample == false) {
+    out.temperature = 0;
+  }
   out.presence_penalty = documents.number("presence_penalty", -2, 2).value_or(out.presence_penalty);
   out.frequency_penalty = documents.number("frequency_penalty", -2, 2).value_or(out.frequency_penalty);
   out.repetition_penalty = documents.number("repetition_penalty", 1e-3, 100).value_or(out.repetition_penalty);

@@ -122,6 +122,7 @@ TEST(Convert, TheEmbeddedCheckpointGivesAWholePackage) {
     EXPECT_EQ(manifest, models::plan_model(config, quantization, "config.json").manifest());
     const package::ChatConfig chat = package::read_chat_config(temp / "p");
     EXPECT_EQ(chat.conv_template.stop_token_ids, (std::vector<int64_t>{1, 5}));
+    EXPECT_EQ(chat.temperature, 0);  // generation_config.json says do_sample: false
     EXPECT_EQ(chat.quantization, quantization.name);
     EXPECT_EQ(read_text(temp / "p/tokenizer.json"), read_text(kExample / "tokenizer.json"));
     int64_t skipped = 0;

@@ -297,6 +297,18 @@ TEST_P(EveryLevel, ForksAndPopsContinueLikeAFreshSequence) {
   EXPECT_EQ(largest_difference(prefill(context, loaded, *cache, input, 40, 60, 1), expected), 0.0f);
 }
 
+TEST_P(EveryLevel, PredictedAudioRowsAreProduced) {
+  Gemma4Loaded& loaded = load("q0f16");
+  ops::Context context(GetParam(), 2);
+  const auto hidden = static_cast<size_t>(loaded.model.hidden_size());
+  std::vector<size_t> lengths{161, 320, 321, 480, 481, 479'999, 480'000};
+  for (size_t length = 161; length < 60'000; length += 997) lengths.push_back(length);
+  for (const size_t length : lengths) {
+    const std::vector<float> silence(length, 0.0f);
+    EXPECT_EQ(loaded.model.audio()(context, silence).size(), static_cast<size_t>(audio_rows(static_cast<int64_t>(length))) * hidden) << length;
+  }
+}
+
 TEST_P(EveryLevel, ThreadsDoNotChangeTheBits) {
   Gemma4Loaded& loaded = load("q4f16_1");
   std::vector<float> first;

@@ -96,6 +96,8 @@ Engine::Engine(library::Model model, const EngineOptions& options)
                                   .sliding_window = config.sliding_window_size > 0});
   const std::array<int32_t, 1> any_token = {0};
   hidden_size_ = program.embed(any_token).width;
+  // The first call binds the weights; a library that copies them has read every page once.
+  model_.weights.release_pages();
 }
 
 std::shared_ptr<const Media> Engine::audio(std::string_view bytes, const std::string& source) const {

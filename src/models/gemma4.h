@@ -32,7 +32,7 @@ class Gemma4 {
     // The checkpoint packs the tables of all layers side by side.
     per_layer_tables_.resize(static_cast<size_t>(c.num_layers));
     for (int32_t i = 0; i < c.num_layers; ++i) {
-      tree.matrix(per_layer_tables_[static_cast<size_t>(i)],
+      tree.gathered_matrix(per_layer_tables_[static_cast<size_t>(i)],
                   root + "embed_tokens_per_layer." + std::to_string(i), c.vocab_size, c.per_layer_size,
                   Source{.tensors = {root + "embed_tokens_per_layer.weight"},
                          .column_begin = int64_t{i} * c.per_layer_size,

@@ -63,6 +63,7 @@ void ParameterTree::add(Output output, Weight weight, DType dtype) {
   }
   weights_.push_back(std::move(weight));
   outputs_.push_back(output);
+  gathered_.push_back(false);
 }
 
 void ParameterTree::add_matrix(ops::Matrix& out, Weight weight) {
@@ -78,6 +79,12 @@ void ParameterTree::add_matrix(ops::Matrix& out, Weight weight) {
 void ParameterTree::matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols,
                            Source source) {
   add_matrix(out, {.name = base + ".weight", .shape = {rows, cols}, .source = std::move(source)});
+}
+
+void ParameterTree::gathered_matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols,
+                                    Source source) {
+  matrix(out, base, rows, cols, std::move(source));
+  gathered_.back() = true;
 }
 
 void ParameterTree::vocab_matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols,
@@ -128,11 +135,25 @@ void ParameterTree::bind(std::span<const TensorRef> tensors) {
          .actual = std::string(dtype_name(tensor.dtype)) + " " + shape_text(tensor.shape)});
   }
   if (!problems.empty()) throw Error(ErrorCode::kMismatch, std::move(problems));
+  const auto copied = [&](size_t w) {
+    return std::holds_alternative<ops::Matrix*>(outputs_[w]) && !gathered_[w];
+  };
+  size_t bytes = 0;
+  for (size_t w = 0; w < weights_.size(); ++w) {
+    const size_t first = weights_[w].first_parameter, count = weights_[w].quantized ? 2 : 1;
+    for (size_t i = first; copied(w) && i < first + count; ++i)
+      bytes += WeightMemory::rounded(static_cast<size_t>(parameters_[i].bytes()));
+  }
+  memory_ = WeightMemory(bytes);
   for (size_t w = 0; w < weights_.size(); ++w) {
     const size_t first = weights_[w].first_parameter;
+    const auto place = [&](size_t i) {
+      return copied(w) ? memory_.store(tensors[i].data, static_cast<size_t>(parameters_[i].bytes()))
+                       : tensors[i].data;
+    };
     if (auto* matrix = std::get_if<ops::Matrix*>(&outputs_[w])) {
-      (*matrix)->data = tensors[first].data;
-      (*matrix)->scales = weights_[w].quantized ? tensors[first + 1].data : nullptr;
+      (*matrix)->data = place(first);
+      (*matrix)->scales = weights_[w].quantized ? place(first + 1) : nullptr;
     } else {
       int64_t count = 1;
       for (int64_t dim : weights_[w].shape) count *= dim;

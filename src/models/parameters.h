@@ -12,6 +12,7 @@
 
 #include "base/dtype.h"
 #include "models/quantization.h"
+#include "models/weight_memory.h"
 #include "ops/ops.h"
 
 namespace dovetail::models {
@@ -70,6 +71,8 @@ class ParameterTree {
   void matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols, Source source);
   // The same for a table of the vocabulary, whose rows upstream calls by name.
   void vocab_matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols, Source source);
+  // A table from which single rows are taken: it stays where it is, of the others a fast copy is made.
+  void gathered_matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols, Source source);
   // A matrix that stays in the model dtype under every quantization. Rows are shape[0], columns all the rest.
   void plain_matrix(ops::Matrix& out, const std::string& name, std::vector<int64_t> shape, Source source);
   // Anything small that the computation wants in float32: norms, biases, scalars (shape {}), filters. Stored
@@ -81,8 +84,9 @@ class ParameterTree {
   const std::vector<Weight>& weights() const { return weights_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
-  // Points every declared output at its tensor; tensors come in the order of parameters(). The tensors must
-  // outlive the model. Throws Error kMismatch listing every tensor whose shape or dtype differs.
+  // Points every declared output at its tensor, or at a copy of it that is faster to read; tensors come in
+  // the order of parameters(). The tensors must outlive the model. Throws Error kMismatch listing every
+  // tensor whose shape or dtype differs.
   void bind(std::span<const TensorRef> tensors);
 
  private:
@@ -94,6 +98,8 @@ class ParameterTree {
   std::vector<Weight> weights_;
   std::vector<Parameter> parameters_;
   std::vector<Output> outputs_;  // parallel to weights_
+  std::vector<bool> gathered_;   // parallel to weights_
+  WeightMemory memory_;
 };
 
 // Shorthands for sources.

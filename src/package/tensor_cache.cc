@@ -237,6 +237,12 @@ std::vector<float> TensorCache::materialize(const StoredTensor& tensor) const {
   return out;
 }
 
+void TensorCache::release_pages() const {
+  for (const Shard& shard : shards_) {
+    if (shard.mapping) shard.mapping->release(0, shard.mapping->bytes().size());
+  }
+}
+
 int64_t TensorCache::parameter_bytes() const {
   int64_t sum = 0;
   for (const StoredTensor& tensor : tensors_) sum += tensor.elements() * dtype_bytes(tensor.dtype);

@@ -1,14 +1,14 @@
 // dovetail convert: a Hugging Face folder becomes a package.
 #include <CLI/CLI.hpp>
-#include <atomic>
-#include <csignal>
-#include <cstdio>
+#include <algorithm>
 #include <memory>
 #include <string>
 
 #include "base/error.h"
 #include "base/progress.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/report.h"
 #include "convert/convert.h"
 
 namespace dovetail::cli {
@@ -21,41 +21,11 @@ struct ConvertArguments {
   int threads = 0;
 };
 
-std::atomic<bool> cancelled{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-// The first Ctrl-C stops the conversion and cleans up; a second one ends the program at once.
-void on_interrupt(int signal) {
-  cancelled.store(true);
-  std::signal(signal, SIG_DFL);
-}
-
-void print_row(const char* name, const std::string& value) {
-  std::printf("%-16s %s\n", name, printable(value, 1000).c_str());
-}
-
-std::string counted(int64_t count, const char* noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
-
-std::string rounded(double value, int digits) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
-
-std::string count_text(int64_t count) {
-  const double value = static_cast<double>(count);
-  if (value >= 1e9) return rounded(value / 1e9, 2) + " billion";
-  if (value >= 1e6) return rounded(value / 1e6, 2) + " million";
-  return std::to_string(count);
-}
-
 void print_summary(const ConvertArguments& arguments, const convert::ConvertSummary& summary) {
   const double seconds = std::max(summary.seconds, 1e-3);
   const double bits = static_cast<double>(summary.parameter_bytes) * 8 / static_cast<double>(summary.weights);
   print_row("model", summary.model_type + ", " + arguments.quantization);
-  print_row("weights", count_text(summary.weights) + ", " + rounded(bits, 2) + " bits each");
+  print_row("weights", count_text(summary.weights) + ", " + decimal(bits, 2) + " bits each");
   print_row("read", format_bytes(summary.source_bytes) + " of the checkpoint");
   print_row("written", format_bytes(summary.package_bytes) + ": " + counted(summary.parameters, "tensor") + " in " +
                            counted(summary.shards, "shard"));
@@ -84,14 +54,12 @@ void add_convert_command(CLI::App& app, int&) {
   command->add_option("--quantization", arguments->quantization, "one of " + known)->required();
   command->add_option("--threads", arguments->threads, "number of threads; default: one per CPU")->check(CLI::Range(1, 1024));
   command->callback([arguments] {
-    const auto previous = std::signal(SIGINT, on_interrupt);
-    std::signal(SIGTERM, on_interrupt);
+    const InterruptFlag interrupt;
     const convert::ConvertSummary summary = convert::convert({.checkpoint = arguments->checkpoint,
                                                               .output = arguments->output,
                                                               .quantization = &models::find_quantization(arguments->quantization),
                                                               .threads = arguments->threads,
-                                                              .cancel = &cancelled});
-    std::signal(SIGINT, previous);
+                                                              .cancel = interrupt.flag()});
     print_summary(*arguments, summary);
   });
 }

@@ -1,6 +1,5 @@
 // dovetail plan: what a model becomes under a quantization, from its configuration alone.
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -10,6 +9,7 @@
 #include "base/json.h"
 #include "base/progress.h"
 #include "cli/commands.h"
+#include "cli/report.h"
 #include "contract/artifact.h"
 #include "contract/manifest.h"
 #include "models/plan.h"
@@ -47,30 +47,6 @@ Json plan_json(const models::ModelPlan& plan, models::Target target) {
   return out;
 }
 
-// "language_model.layers.3.mlp.down_proj.q_weight" → "language_model.layers.*.mlp".
-std::string part_of(const std::string& name) {
-  std::vector<std::string> words;
-  size_t at = 0;
-  while (at <= name.size()) {
-    const size_t end = std::min(name.find('.', at), name.size());
-    words.push_back(name.substr(at, end - at));
-    at = end + 1;
-  }
-  words.pop_back();
-  std::string out;
-  size_t after_index = 0;
-  for (size_t i = 0; i < words.size() && after_index < 2 && i < 5; ++i) {
-    const bool number = words[i].find_first_not_of("0123456789") == std::string::npos;
-    out += (out.empty() ? "" : ".") + (number ? std::string("*") : words[i]);
-    if (number || after_index > 0) ++after_index;
-  }
-  return out;
-}
-
-void print_row(const std::string& name, const std::string& value) {
-  std::printf("%-28s %s\n", name.c_str(), value.c_str());
-}
-
 void print_plan(const models::ModelPlan& plan, models::Target target) {
   const contract::CompiledProgram artifact = plan.artifact(target);
   print_row("model", plan.model_type + ", " + std::string(plan.quantization->name));
@@ -80,7 +56,7 @@ void print_plan(const models::ModelPlan& plan, models::Target target) {
   print_row("largest tensor", format_bytes(artifact.resources.max_storage_buffer_binding_size) + " (" +
                                   std::to_string(artifact.resources.max_storage_buffer_binding_size) +
                                   " bytes)");
-  print_row("read per generated token", format_bytes(plan.decode_bytes));
+  print_row("read per token", format_bytes(plan.decode_bytes));
   print_row("context window", std::to_string(plan.context_window_size) + " tokens, prefilled in chunks of " +
                                   std::to_string(plan.prefill_chunk_size));
   print_row("KV cache (CPU)", format_bytes(plan.kv_bytes_per_token) + " per token, " +
@@ -96,37 +72,10 @@ void print_plan(const models::ModelPlan& plan, models::Target target) {
   print_row("interface_id", artifact.interface_id);
   print_row("parameter_schema_id", artifact.parameter_schema_id);
 
-  struct Part {
-    std::string name;
-    int64_t tensors = 0;
-    int64_t bytes = 0;
-  };
-  std::vector<Part> parts;
-  for (const models::Parameter& parameter : plan.parameters) {
-    const std::string name = part_of(parameter.name);
-    auto found =
-        std::find_if(parts.begin(), parts.end(), [&](const Part& part) { return part.name == name; });
-    if (found == parts.end()) found = parts.insert(parts.end(), {.name = name});
-    ++found->tensors;
-    found->bytes += parameter.bytes();
-  }
-  // Small parts would bury those that matter.
-  const int64_t total = artifact.resources.estimated_device_memory_bytes;
-  Part rest{.name = "everything else"};
-  std::erase_if(parts, [&](const Part& part) {
-    if (part.bytes >= total / 1000) return false;
-    rest.tensors += part.tensors;
-    rest.bytes += part.bytes;
-    return true;
-  });
-  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.bytes > b.bytes; });
-  if (rest.tensors > 0) parts.push_back(rest);
-  std::printf("\n%-60s %8s %10s %7s\n", "part", "tensors", "size", "share");
-  for (const Part& part : parts) {
-    std::printf("%-60s %8ld %10s %6.1f%%\n", part.name.c_str(), static_cast<long>(part.tensors),
-                format_bytes(part.bytes).c_str(),
-                100.0 * static_cast<double>(part.bytes) / static_cast<double>(total));
-  }
+  std::vector<SizedTensor> tensors;
+  for (const models::Parameter& parameter : plan.parameters)
+    tensors.push_back({parameter.name, parameter.bytes()});
+  print_parts(tensors);
 }
 
 void run_plan(const PlanOptions& options) {

@@ -1,0 +1,24 @@
+// Ctrl-C as a flag, for commands that clean up before they end.
+#pragma once
+
+#include <atomic>
+
+namespace dovetail::cli {
+
+// While it lives, SIGINT and SIGTERM set the flag; the second signal ends the program at once. One at a time.
+class InterruptFlag {
+ public:
+  InterruptFlag();
+  ~InterruptFlag();
+  InterruptFlag(const InterruptFlag&) = delete;
+  InterruptFlag& operator=(const InterruptFlag&) = delete;
+
+  const std::atomic<bool>* flag() const;
+
+ private:
+  using Handler = void (*)(int);
+  Handler previous_interrupt_;
+  Handler previous_terminate_;
+};
+
+}  // namespace dovetail::cli

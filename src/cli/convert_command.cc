@@ -1,8 +1,10 @@
 // dovetail convert: a Hugging Face folder becomes a package.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/progress.h"
@@ -21,6 +23,25 @@ struct ConvertArguments {
   int threads = 0;
 };
 
+// One row per reason: many small parts may share one.
+void print_skipped(const std::vector<convert::SkippedTensors>& skipped) {
+  for (size_t i = 0; i < skipped.size(); ++i) {
+    const std::string& reason = skipped[i].reason;
+    const auto same = [&](const convert::SkippedTensors& part) { return part.reason == reason; };
+    if (std::any_of(skipped.begin(), skipped.begin() + static_cast<std::ptrdiff_t>(i), same)) continue;
+    std::string names;
+    int64_t parts = 0, tensors = 0, bytes = 0;
+    for (const convert::SkippedTensors& part : skipped) {
+      if (!same(part)) continue;
+      if (++parts <= 2) names += (parts > 1 ? ", " : "") + part.name + (part.name.ends_with('.') ? "*" : "");
+      tensors += part.tensors;
+      bytes += part.bytes;
+    }
+    if (parts > 2) names += " and " + std::to_string(parts - 2) + " more";
+    print_row("not used", names + " (" + counted(tensors, "tensor") + ", " + format_bytes(bytes) + "): " + reason);
+  }
+}
+
 void print_summary(const ConvertArguments& arguments, const convert::ConvertSummary& summary) {
   const double seconds = std::max(summary.seconds, 1e-3);
   const double bits = static_cast<double>(summary.parameter_bytes) * 8 / static_cast<double>(summary.weights);
@@ -31,10 +52,7 @@ void print_summary(const ConvertArguments& arguments, const convert::ConvertSumm
                            counted(summary.shards, "shard"));
   print_row("time", format_seconds(summary.seconds) + ", " +
                         format_bytes(static_cast<int64_t>(static_cast<double>(summary.source_bytes) / seconds)) + "/s");
-  for (const convert::SkippedTensors& part : summary.skipped) {
-    print_row("not used", part.name + (part.name.ends_with('.') ? "*" : "") + " (" + counted(part.tensors, "tensor") + ", " +
-                              format_bytes(part.bytes) + "): " + part.reason);
-  }
+  print_skipped(summary.skipped);
   for (const std::string& note : summary.notes) print_row("note", note);
   print_row("package", arguments.output);
 }

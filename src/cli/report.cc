@@ -131,8 +131,9 @@ void print_parts(const std::vector<SizedTensor>& tensors) {
   std::printf("\n%s%-*s %8s %10s %7s%s\n", bold ? "\x1b[1m" : "", static_cast<int>(kPartWidth), "part", "tensors", "size", "share",
               bold ? "\x1b[0m" : "");
   for (const Part& part : parts) {
-    std::printf("%-*s %8ld %10s %6.1f%%\n", static_cast<int>(kPartWidth), printable(part.name, kPartWidth).c_str(),
-                static_cast<long>(part.tensors), format_bytes(part.bytes).c_str(),
+    std::string name = printable(part.name, kPartWidth - 1);
+    name.append(kPartWidth - std::min(kPartWidth, width_of(name)), ' ');
+    std::printf("%s %8ld %10s %6.1f%%\n", name.c_str(), static_cast<long>(part.tensors), format_bytes(part.bytes).c_str(),
                 100.0 * static_cast<double>(part.bytes) / static_cast<double>(std::max<int64_t>(total, 1)));
   }
 }

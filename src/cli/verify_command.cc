@@ -60,7 +60,7 @@ void run_verify(const VerifyArguments& arguments) {
   const package::VerifyReport report = package::verify_package(dir, arguments.deep, interrupt.flag());
   std::vector<Problem> problems = report.problems;
   print_row("package", arguments.package);
-  print_row("files", counted(report.files, "file") + ", " + format_bytes(report.bytes));
+  print_row("files", std::to_string(report.files) + ", " + format_bytes(report.bytes));
   if (report.tensors > 0) print_row("weights", counted(report.tensors, "tensor"));
   print_row("content", arguments.deep ? format_bytes(report.hashed_bytes) + " read and compared with the hashes"
                                       : std::string("sizes compared; --deep reads every byte"));

@@ -44,9 +44,10 @@ void check_folder(const fs::path& dir) {
 
 Json read_document(const fs::path& dir, const char* name) { return parse_json(read_file(dir / name, int64_t{64} << 20), name); }
 
-void check_space(const fs::path& output, int64_t needed) {
+// `folder` is on the disk in question.
+void check_space(const fs::path& folder, const fs::path& output, int64_t needed) {
   std::error_code ec;
-  const fs::space_info space = fs::space(output, ec);
+  const fs::space_info space = fs::space(folder, ec);
   if (ec || space.available == static_cast<std::uintmax_t>(-1) || static_cast<int64_t>(space.available) >= needed) return;
   throw Error(ErrorCode::kIo, Problem{.message = "not enough space on the disk of the output folder",
                                       .source = output.string(),
@@ -92,7 +93,7 @@ ConvertSummary convert_with_plan(const models::ModelPlan& plan, const Json& conf
   for (const MappedWeight& mapped : mapping.weights) summary.weights += mapped.elements();
 
   AtomicDirectory output(options.output);
-  check_space(output.staging(), summary.parameter_bytes + (int64_t{1} << 20));
+  check_space(output.staging(), options.output, summary.parameter_bytes + (int64_t{1} << 20));
   package::TensorCacheWriter writer(output.staging());
   summary.source_bytes = source_bytes(mapping, checkpoint);
   ThreadPool pool(options.threads);

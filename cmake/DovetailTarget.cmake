@@ -15,6 +15,9 @@ function(dovetail_options target)
     target_compile_options(${target} PRIVATE -Wno-restrict)  # false alarms on std::string operator+, GCC bug 105651
   endif()
   if(DOVETAIL_SANITIZE)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)  # false alarms in sanitized std::regex
+    endif()
     target_compile_options(${target} PUBLIC -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
     target_link_options(${target} PUBLIC -fsanitize=address,undefined)
   endif()

@@ -1,4 +1,5 @@
-// mlc-chat-config.json, from any bytes. What is accepted comes back the same when it is written and read again.
+// mlc-chat-config.json, from any bytes. What is accepted comes back the same when it is written and read
+// again.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -13,7 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     int64_t bytes = 0;
     for (const convert::SafeTensor& tensor : convert::parse_safetensors(file, "fuzz.safetensors")) {
-      if (tensor.offset < 8 || tensor.bytes < 0 || tensor.offset + tensor.bytes > static_cast<int64_t>(size)) std::abort();
+      if (tensor.offset < 8 || tensor.bytes < 0 || tensor.offset + tensor.bytes > static_cast<int64_t>(size))
+        std::abort();
       if (tensor.dtype && tensor.elements() * dtype_bytes(*tensor.dtype) != tensor.bytes) std::abort();
       bytes += tensor.bytes;
     }

@@ -1,5 +1,5 @@
-// tensor-cache.json (first byte even) and dovetail-hashes.json (odd), from any bytes. Accepted tensors lie in their
-// shards, and sums of their sizes are exact.
+// tensor-cache.json (first byte even) and dovetail-hashes.json (odd), from any bytes. Accepted tensors lie in
+// their shards, and sums of their sizes are exact.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -38,7 +38,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (data[0] % 2 == 0) {
       run_tensor_cache(json);
     } else {
-      for (const FileHash& file : parse_content_hashes(json)) require(!bad_relative_path(file.file) && file.bytes >= 0);
+      for (const FileHash& file : parse_content_hashes(json))
+        require(!bad_relative_path(file.file) && file.bytes >= 0);
     }
   } catch (const Error& error) {
     require(!error.problems().empty());

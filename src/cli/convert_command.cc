@@ -38,7 +38,8 @@ void print_skipped(const std::vector<convert::SkippedTensors>& skipped) {
       bytes += part.bytes;
     }
     if (parts > 2) names += " and " + std::to_string(parts - 2) + " more";
-    print_row("not used", names + " (" + counted(tensors, "tensor") + ", " + format_bytes(bytes) + "): " + reason);
+    print_row("not used",
+              names + " (" + counted(tensors, "tensor") + ", " + format_bytes(bytes) + "): " + reason);
   }
 }
 
@@ -48,10 +49,12 @@ void print_summary(const ConvertArguments& arguments, const convert::ConvertSumm
   print_row("model", summary.model_type + ", " + arguments.quantization);
   print_row("weights", count_text(summary.weights) + ", " + decimal(bits, 2) + " bits each");
   print_row("read", format_bytes(summary.source_bytes) + " of the checkpoint");
-  print_row("written", format_bytes(summary.package_bytes) + ": " + counted(summary.parameters, "tensor") + " in " +
-                           counted(summary.shards, "shard"));
-  print_row("time", format_seconds(summary.seconds) + ", " +
-                        format_bytes(static_cast<int64_t>(static_cast<double>(summary.source_bytes) / seconds)) + "/s");
+  print_row("written", format_bytes(summary.package_bytes) + ": " + counted(summary.parameters, "tensor") +
+                           " in " + counted(summary.shards, "shard"));
+  print_row("time",
+            format_seconds(summary.seconds) + ", " +
+                format_bytes(static_cast<int64_t>(static_cast<double>(summary.source_bytes) / seconds)) +
+                "/s");
   print_skipped(summary.skipped);
   for (const std::string& note : summary.notes) print_row("note", note);
   print_row("package", arguments.output);
@@ -62,7 +65,9 @@ void print_summary(const ConvertArguments& arguments, const convert::ConvertSumm
 void add_convert_command(CLI::App& app, int&) {
   auto arguments = std::make_shared<ConvertArguments>();
   CLI::App* command = app.add_subcommand("convert", "Convert a Hugging Face folder into a package");
-  command->add_option("checkpoint", arguments->checkpoint, "folder with config.json, tokenizer.json and safetensors files")
+  command
+      ->add_option("checkpoint", arguments->checkpoint,
+                   "folder with config.json, tokenizer.json and safetensors files")
       ->required();
   command->add_option("-o,--output", arguments->output, "folder to create")->required();
   std::string known;
@@ -70,14 +75,16 @@ void add_convert_command(CLI::App& app, int&) {
     known += (known.empty() ? "" : ", ") + std::string(quantization.name);
   }
   command->add_option("--quantization", arguments->quantization, "one of " + known)->required();
-  command->add_option("--threads", arguments->threads, "number of threads; default: one per CPU")->check(CLI::Range(1, 1024));
+  command->add_option("--threads", arguments->threads, "number of threads; default: one per CPU")
+      ->check(CLI::Range(1, 1024));
   command->callback([arguments] {
     const InterruptFlag interrupt;
-    const convert::ConvertSummary summary = convert::convert({.checkpoint = arguments->checkpoint,
-                                                              .output = arguments->output,
-                                                              .quantization = &models::find_quantization(arguments->quantization),
-                                                              .threads = arguments->threads,
-                                                              .cancel = interrupt.flag()});
+    const convert::ConvertSummary summary =
+        convert::convert({.checkpoint = arguments->checkpoint,
+                          .output = arguments->output,
+                          .quantization = &models::find_quantization(arguments->quantization),
+                          .threads = arguments->threads,
+                          .cancel = interrupt.flag()});
     print_summary(*arguments, summary);
   });
 }

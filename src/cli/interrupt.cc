@@ -16,7 +16,8 @@ void on_signal(int signal) {
 }  // namespace
 
 InterruptFlag::InterruptFlag()
-    : previous_interrupt_(std::signal(SIGINT, on_signal)), previous_terminate_(std::signal(SIGTERM, on_signal)) {
+    : previous_interrupt_(std::signal(SIGINT, on_signal)),
+      previous_terminate_(std::signal(SIGTERM, on_signal)) {
   interrupted = false;
 }
 

@@ -28,8 +28,9 @@ struct PlanOptions {
 Json plan_json(const models::ModelPlan& plan, models::Target target) {
   Json parameters = Json::array();
   for (const models::Parameter& parameter : plan.parameters) {
-    parameters.push_back(
-        {{"name", parameter.name}, {"shape", models::shape_json(parameter)}, {"dtype", dtype_name(parameter.dtype)}});
+    parameters.push_back({{"name", parameter.name},
+                          {"shape", models::shape_json(parameter)},
+                          {"dtype", dtype_name(parameter.dtype)}});
   }
   Json out = Json::object();
   out["model_type"] = plan.model_type;

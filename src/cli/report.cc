@@ -24,7 +24,8 @@ size_t terminal_columns() {
 
 // Columns that UTF-8 text takes, one per code point.
 size_t width_of(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0u) != 0x80u; }));
+  return static_cast<size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0u) != 0x80u; }));
 }
 
 std::string wrapped(std::string_view text, size_t indent, size_t columns) {
@@ -80,13 +81,14 @@ struct Part {
 void print_row(std::string_view label, std::string_view value) {
   const bool bold = terminal_colors(STDOUT_FILENO);
   const std::string text = wrapped(printable(value, value.size()), kLabelWidth + 1, terminal_columns());
-  std::printf("%s%-*.*s%s %s\n", bold ? "\x1b[1m" : "", static_cast<int>(kLabelWidth), static_cast<int>(label.size()), label.data(),
-              bold ? "\x1b[0m" : "", text.c_str());
+  std::printf("%s%-*.*s%s %s\n", bold ? "\x1b[1m" : "", static_cast<int>(kLabelWidth),
+              static_cast<int>(label.size()), label.data(), bold ? "\x1b[0m" : "", text.c_str());
 }
 
 void print_heading(std::string_view text) {
   const bool colour = terminal_colors(STDOUT_FILENO);
-  std::printf("\n%s%.*s%s\n", colour ? "\x1b[1;36m" : "", static_cast<int>(text.size()), text.data(), colour ? "\x1b[0m" : "");
+  std::printf("\n%s%.*s%s\n", colour ? "\x1b[1;36m" : "", static_cast<int>(text.size()), text.data(),
+              colour ? "\x1b[0m" : "");
 }
 
 std::string counted(int64_t count, std::string_view noun) {
@@ -111,7 +113,8 @@ void print_parts(const std::vector<SizedTensor>& tensors) {
   int64_t total = 0;
   for (const SizedTensor& tensor : tensors) {
     const std::string name = part_of(tensor.name);
-    auto found = std::find_if(parts.begin(), parts.end(), [&](const Part& part) { return part.name == name; });
+    auto found =
+        std::find_if(parts.begin(), parts.end(), [&](const Part& part) { return part.name == name; });
     if (found == parts.end()) found = parts.insert(parts.end(), {.name = name});
     ++found->tensors;
     found->bytes += tensor.bytes;
@@ -128,12 +131,13 @@ void print_parts(const std::vector<SizedTensor>& tensors) {
   std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.bytes > b.bytes; });
   if (rest.tensors > 0) parts.push_back(rest);
   const bool bold = terminal_colors(STDOUT_FILENO);
-  std::printf("\n%s%-*s %8s %10s %7s%s\n", bold ? "\x1b[1m" : "", static_cast<int>(kPartWidth), "part", "tensors", "size", "share",
-              bold ? "\x1b[0m" : "");
+  std::printf("\n%s%-*s %8s %10s %7s%s\n", bold ? "\x1b[1m" : "", static_cast<int>(kPartWidth), "part",
+              "tensors", "size", "share", bold ? "\x1b[0m" : "");
   for (const Part& part : parts) {
     std::string name = printable(part.name, kPartWidth - 1);
     name.append(kPartWidth - std::min(kPartWidth, width_of(name)), ' ');
-    std::printf("%s %8ld %10s %6.1f%%\n", name.c_str(), static_cast<long>(part.tensors), format_bytes(part.bytes).c_str(),
+    std::printf("%s %8ld %10s %6.1f%%\n", name.c_str(), static_cast<long>(part.tensors),
+                format_bytes(part.bytes).c_str(),
                 100.0 * static_cast<double>(part.bytes) / static_cast<double>(std::max<int64_t>(total, 1)));
   }
 }

@@ -35,7 +35,8 @@ std::string level_text(const library::LibraryFile& file) {
 }
 
 // A library that was asked for must run here; one that merely lies in the package may be for another machine.
-void check_library(const library::PackageDocuments& documents, const fs::path& path, bool asked, std::vector<Problem>& problems) {
+void check_library(const library::PackageDocuments& documents, const fs::path& path, bool asked,
+                   std::vector<Problem>& problems) {
   const std::string name = path.filename().string();
   try {
     const library::LibraryFile file = library::inspect_library(path);
@@ -45,7 +46,8 @@ void check_library(const library::PackageDocuments& documents, const fs::path& p
     if (!file.metadata) {
       print_row("library", name + ": says nothing about itself without being run; not checked");
     } else {
-      print_row("library", name + " (" + level_text(file) + "): " + (found.empty() ? "fits" : "does not fit") +
+      print_row("library", name + " (" + level_text(file) +
+                               "): " + (found.empty() ? "fits" : "does not fit") +
                                (unfit ? "; this machine can't run it" : ""));
     }
     problems.insert(problems.end(), found.begin(), found.end());
@@ -62,14 +64,17 @@ void run_verify(const VerifyArguments& arguments) {
   print_row("package", arguments.package);
   print_row("files", std::to_string(report.files) + ", " + format_bytes(report.bytes));
   if (report.tensors > 0) print_row("weights", counted(report.tensors, "tensor"));
-  print_row("content", arguments.deep ? format_bytes(report.hashed_bytes) + " read and compared with the hashes"
-                                      : std::string("sizes compared; --deep reads every byte"));
+  print_row("content", arguments.deep
+                           ? format_bytes(report.hashed_bytes) + " read and compared with the hashes"
+                           : std::string("sizes compared; --deep reads every byte"));
   if (problems.empty()) {
-    const std::vector<fs::path> libraries =
-        arguments.library.empty() ? library::package_libraries(dir) : std::vector<fs::path>{arguments.library};
+    const std::vector<fs::path> libraries = arguments.library.empty()
+                                                ? library::package_libraries(dir)
+                                                : std::vector<fs::path>{arguments.library};
     if (!libraries.empty()) {
       const library::PackageDocuments documents = library::read_package_documents(dir);
-      for (const fs::path& path : libraries) check_library(documents, path, !arguments.library.empty(), problems);
+      for (const fs::path& path : libraries)
+        check_library(documents, path, !arguments.library.empty(), problems);
     }
   } else if (!arguments.library.empty()) {
     print_row("library", "not compared: the package itself has problems");
@@ -85,11 +90,13 @@ void run_verify(const VerifyArguments& arguments) {
 
 void add_verify_command(CLI::App& app, int&) {
   auto arguments = std::make_shared<VerifyArguments>();
-  CLI::App* command =
-      app.add_subcommand("verify", "Check that a package is whole and that a library fits it, without running anything of them");
+  CLI::App* command = app.add_subcommand(
+      "verify", "Check that a package is whole and that a library fits it, without running anything of them");
   command->add_option("package", arguments->package, "The folder that `dovetail convert` wrote")->required();
-  command->add_option("--library", arguments->library, "The library to compare; default: every one in the package");
-  command->add_flag("--deep", arguments->deep, "Read every byte: hashes of all files, and values that are not finite");
+  command->add_option("--library", arguments->library,
+                      "The library to compare; default: every one in the package");
+  command->add_flag("--deep", arguments->deep,
+                    "Read every byte: hashes of all files, and values that are not finite");
   command->callback([arguments] { run_verify(*arguments); });
 }
 

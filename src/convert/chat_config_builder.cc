@@ -42,7 +42,8 @@ struct Documents {
   }
 };
 
-void check_vocabulary(const models::ModelPlan& plan, const package::Tokenizer& tokenizer, std::vector<std::string>& notes) {
+void check_vocabulary(const models::ModelPlan& plan, const package::Tokenizer& tokenizer,
+                      std::vector<std::string>& notes) {
   const int64_t extra = tokenizer.vocab_size() - plan.vocab_size;
   if (extra <= 0) return;
   for (int64_t id = plan.vocab_size; id < tokenizer.vocab_size(); ++id) {
@@ -55,8 +56,8 @@ void check_vocabulary(const models::ModelPlan& plan, const package::Tokenizer& t
                         .hint = "the tokenizer belongs to another model"});
   }
   notes.push_back("tokenizer.json has " + std::to_string(extra) + " special token" + (extra == 1 ? "" : "s") +
-                  " beyond the model's vocabulary of " + std::to_string(plan.vocab_size) + "; text can't use " +
-                  (extra == 1 ? "it" : "them"));
+                  " beyond the model's vocabulary of " + std::to_string(plan.vocab_size) +
+                  "; text can't use " + (extra == 1 ? "it" : "them"));
 }
 
 }  // namespace
@@ -83,7 +84,8 @@ ChatConfig build_chat_config(const models::ModelPlan& plan, const Json& config, 
   out.active_vocab_size = std::min(tokenizer.vocab_size(), plan.vocab_size);
   out.temperature = documents.number("temperature", 0, 100).value_or(out.temperature);
   // A checkpoint that says it is to be decoded greedily; "temperature" means nothing then.
-  if (const auto sample = generation_config.find("do_sample"); sample != generation_config.end() && *sample == false) {
+  if (const auto sample = generation_config.find("do_sample");
+      sample != generation_config.end() && *sample == false) {
     out.temperature = 0;
   }
   out.presence_penalty = documents.number("presence_penalty", -2, 2).value_or(out.presence_penalty);
@@ -92,7 +94,8 @@ ChatConfig build_chat_config(const models::ModelPlan& plan, const Json& config, 
   out.top_p = documents.number("top_p", 0, 1).value_or(out.top_p);
   out.tokenizer_files = std::move(tokenizer_files);
   out.tokenizer_info = tokenizer.tokenizer_info();
-  out.conv_template = package::read_conv_template(plan.conv_template, "the model's definition", "conv_template", problems);
+  out.conv_template =
+      package::read_conv_template(plan.conv_template, "the model's definition", "conv_template", problems);
   if (const auto ids = documents.ids("pad_token_id"); !ids.empty()) out.pad_token_id = ids[0];
   if (const auto ids = documents.ids("bos_token_id"); !ids.empty()) out.bos_token_id = ids[0];
   if (auto ids = documents.ids("eos_token_id"); !ids.empty()) out.eos_token_ids = std::move(ids);

@@ -13,15 +13,17 @@
 namespace dovetail::convert {
 
 // Files of a tokenizer that are copied when the checkpoint has them, in the order in which MLC lists them.
-inline constexpr const char* kTokenizerFiles[] = {"tokenizer.model", "tokenizer.json",     "vocab.json",
-                                                  "merges.txt",      "added_tokens.json", "tokenizer_config.json"};
+inline constexpr const char* kTokenizerFiles[] = {"tokenizer.model",   "tokenizer.json",
+                                                  "vocab.json",        "merges.txt",
+                                                  "added_tokens.json", "tokenizer_config.json"};
 
-// Sampling values and token ids come from generation_config.json, then config.json, then MLC's defaults; all eos ids
-// of generation_config.json become stop tokens. Appends to `notes` what the user should know.
-// Throws Error kMalformed with all problems of generation_config.json, and kMismatch when the tokenizer has ordinary
+// Sampling values and token ids come from generation_config.json, then config.json, then MLC's defaults; all
+// eos ids of generation_config.json become stop tokens. Appends to `notes` what the user should know. Throws
+// Error kMalformed with all problems of generation_config.json, and kMismatch when the tokenizer has ordinary
 // tokens beyond the model's vocabulary.
-package::ChatConfig build_chat_config(const models::ModelPlan& plan, const Json& config, const Json& generation_config,
-                                      const package::Tokenizer& tokenizer, std::vector<std::string> tokenizer_files,
+package::ChatConfig build_chat_config(const models::ModelPlan& plan, const Json& config,
+                                      const Json& generation_config, const package::Tokenizer& tokenizer,
+                                      std::vector<std::string> tokenizer_files,
                                       std::vector<std::string>& notes);
 
 }  // namespace dovetail::convert

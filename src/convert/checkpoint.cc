@@ -89,7 +89,8 @@ Checkpoint open_checkpoint(const fs::path& dir) {
       for (SafeTensor& tensor : parse_safetensors(mapping->bytes(), name)) {
         const auto [it, fresh] = where.emplace(tensor.name, name);
         if (!fresh) {
-          problems.add({.message = "tensor \"" + printable(tensor.name) + "\" is also in " + it->second, .source = name});
+          problems.add({.message = "tensor \"" + printable(tensor.name) + "\" is also in " + it->second,
+                        .source = name});
         }
         CheckpointTensor& added = out.tensors.emplace_back();
         static_cast<SafeTensor&>(added) = std::move(tensor);
@@ -105,7 +106,9 @@ Checkpoint open_checkpoint(const fs::path& dir) {
   for (const auto& [tensor, file] : index) {
     const auto it = where.find(tensor);
     if (it == where.end()) {
-      problems.add({.message = "the file lacks tensor \"" + printable(tensor) + "\" that " + kIndex + " places there", .source = file});
+      problems.add(
+          {.message = "the file lacks tensor \"" + printable(tensor) + "\" that " + kIndex + " places there",
+           .source = file});
     } else if (it->second != file) {
       problems.add({.message = "tensor \"" + printable(tensor) + "\" is in another file than the index says",
                     .source = kIndex,

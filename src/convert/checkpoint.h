@@ -29,7 +29,8 @@ struct Checkpoint {
   std::vector<CheckpointTensor> tensors;  // in file order
 
   std::span<const std::byte> bytes(const CheckpointTensor& tensor) const {
-    return files[tensor.file].mapping->bytes().subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.bytes));
+    return files[tensor.file].mapping->bytes().subspan(static_cast<size_t>(tensor.offset),
+                                                       static_cast<size_t>(tensor.bytes));
   }
 };
 

@@ -26,29 +26,36 @@ constexpr const char* kGenerationConfig = "generation_config.json";
 void check_folder(const fs::path& dir) {
   std::error_code ec;
   if (!fs::is_directory(dir, ec)) {
-    throw Error(ErrorCode::kNotFound, Problem{.message = fs::exists(dir, ec) ? "is not a folder" : "folder does not exist",
-                                              .source = dir.string(),
-                                              .expected = "a folder with config.json, tokenizer.json and safetensors files"});
+    throw Error(ErrorCode::kNotFound,
+                Problem{.message = fs::exists(dir, ec) ? "is not a folder" : "folder does not exist",
+                        .source = dir.string(),
+                        .expected = "a folder with config.json, tokenizer.json and safetensors files"});
   }
   std::vector<Problem> problems;
   for (const char* name : {kConfig, kTokenizer}) {
     if (fs::is_regular_file(dir / name, ec)) continue;
     Problem problem{.message = "file is missing", .source = (dir / name).string()};
     if (name == kTokenizer && fs::exists(dir / "tokenizer.model", ec)) {
-      problem.hint = "tokenizer.model alone does not say which tokens are special; fetch tokenizer.json of the same model too";
+      problem.hint =
+          "tokenizer.model alone does not say which tokens are special; fetch tokenizer.json of the same "
+          "model too";
     }
     problems.push_back(std::move(problem));
   }
   if (!problems.empty()) throw Error(ErrorCode::kNotFound, std::move(problems));
 }
 
-Json read_document(const fs::path& dir, const char* name) { return parse_json(read_file(dir / name, int64_t{64} << 20), name); }
+Json read_document(const fs::path& dir, const char* name) {
+  return parse_json(read_file(dir / name, int64_t{64} << 20), name);
+}
 
 // `folder` is on the disk in question.
 void check_space(const fs::path& folder, const fs::path& output, int64_t needed) {
   std::error_code ec;
   const fs::space_info space = fs::space(folder, ec);
-  if (ec || space.available == static_cast<std::uintmax_t>(-1) || static_cast<int64_t>(space.available) >= needed) return;
+  if (ec || space.available == static_cast<std::uintmax_t>(-1) ||
+      static_cast<int64_t>(space.available) >= needed)
+    return;
   throw Error(ErrorCode::kIo, Problem{.message = "not enough space on the disk of the output folder",
                                       .source = output.string(),
                                       .expected = format_bytes(needed),
@@ -72,7 +79,8 @@ package::FileHash write_document(const fs::path& dir, std::string_view name, con
 
 }  // namespace
 
-ConvertSummary convert_with_plan(const models::ModelPlan& plan, const Json& config, const ConvertOptions& options) {
+ConvertSummary convert_with_plan(const models::ModelPlan& plan, const Json& config,
+                                 const ConvertOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   std::error_code ec;
   const Checkpoint checkpoint = open_checkpoint(options.checkpoint);
@@ -104,9 +112,12 @@ ConvertSummary convert_with_plan(const models::ModelPlan& plan, const Json& conf
 
   std::vector<package::FileHash> files = writer.files();
   summary.shards = static_cast<int64_t>(files.size()) - 1;
-  for (const std::string& name : tokenizer_files) files.push_back(copy_file(options.checkpoint, output.staging(), name));
-  files.push_back(write_document(output.staging(), package::kChatConfigFile, package::chat_config_text(chat_config)));
-  files.push_back(write_document(output.staging(), contract::kManifestFile, contract::to_json(plan.manifest()).dump(2) + "\n"));
+  for (const std::string& name : tokenizer_files)
+    files.push_back(copy_file(options.checkpoint, output.staging(), name));
+  files.push_back(
+      write_document(output.staging(), package::kChatConfigFile, package::chat_config_text(chat_config)));
+  files.push_back(write_document(output.staging(), contract::kManifestFile,
+                                 contract::to_json(plan.manifest()).dump(2) + "\n"));
   package::write_content_hashes(output.staging(), files);
   for (const package::FileHash& file : files) summary.package_bytes += file.bytes;
   summary.package_bytes += static_cast<int64_t>(fs::file_size(output.staging() / package::kHashesFile));

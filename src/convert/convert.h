@@ -14,30 +14,31 @@ namespace dovetail::convert {
 
 struct ConvertOptions {
   std::filesystem::path checkpoint;
-  std::filesystem::path output;                       // must not exist, or be an empty folder
+  std::filesystem::path output;  // must not exist, or be an empty folder
   const models::Quantization* quantization = nullptr;
-  int threads = 0;                                    // 0: as many as CPUs
-  const std::atomic<bool>* cancel = nullptr;          // the conversion stops soon after it becomes true
+  int threads = 0;                            // 0: as many as CPUs
+  const std::atomic<bool>* cancel = nullptr;  // the conversion stops soon after it becomes true
 };
 
 struct ConvertSummary {
   std::string model_type;
-  int64_t weights = 0;          // values of the model before quantization
-  int64_t parameters = 0;       // stored tensors
-  int64_t source_bytes = 0;     // read from the checkpoint
+  int64_t weights = 0;       // values of the model before quantization
+  int64_t parameters = 0;    // stored tensors
+  int64_t source_bytes = 0;  // read from the checkpoint
   int64_t parameter_bytes = 0;
   int64_t shards = 0;
-  int64_t package_bytes = 0;    // all files
+  int64_t package_bytes = 0;  // all files
   double seconds = 0;
   std::vector<SkippedTensors> skipped;
   std::vector<std::string> notes;
 };
 
-// The folder appears under its name only when it is complete. Throws Error kNotFound, kMalformed, kUnsupported,
-// kMismatch, kNumeric, kIo, kCancelled; each with all problems of its stage.
+// The folder appears under its name only when it is complete. Throws Error kNotFound, kMalformed,
+// kUnsupported, kMismatch, kNumeric, kIo, kCancelled; each with all problems of its stage.
 ConvertSummary convert(const ConvertOptions& options);
 
 // The same for a given plan; `config` is the checkpoint's config.json.
-ConvertSummary convert_with_plan(const models::ModelPlan& plan, const Json& config, const ConvertOptions& options);
+ConvertSummary convert_with_plan(const models::ModelPlan& plan, const Json& config,
+                                 const ConvertOptions& options);
 
 }  // namespace dovetail::convert

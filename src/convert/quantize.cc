@@ -24,9 +24,12 @@ bool use_avx2() {
 
 avx2::Float float_kind(DType type) {
   switch (type) {
-    case DType::kFloat16: return avx2::Float::kF16;
-    case DType::kBFloat16: return avx2::Float::kBF16;
-    default: return avx2::Float::kF32;
+    case DType::kFloat16:
+      return avx2::Float::kF16;
+    case DType::kBFloat16:
+      return avx2::Float::kBF16;
+    default:
+      return avx2::Float::kF32;
   }
 }
 
@@ -38,7 +41,9 @@ Bits load_bits(const std::byte* values, int64_t index) {
 }
 
 // A value rounded to the type in which MLC computes.
-float rounded(float value, DType type) { return type == DType::kFloat16 ? f16_to_f32(f32_to_f16(value)) : value; }
+float rounded(float value, DType type) {
+  return type == DType::kFloat16 ? f16_to_f32(f32_to_f16(value)) : value;
+}
 
 void store_value(DType type, std::byte* out, int64_t index, float value) {
   if (type == DType::kFloat32) {
@@ -53,7 +58,8 @@ void store_value(DType type, std::byte* out, int64_t index, float value) {
 
 namespace portable {
 
-void quantize_row(DType source, const std::byte* values, int64_t cols, DType model_dtype, uint32_t* words, std::byte* scales) {
+void quantize_row(DType source, const std::byte* values, int64_t cols, DType model_dtype, uint32_t* words,
+                  std::byte* scales) {
   const int64_t groups = (cols + kGroupValues - 1) / kGroupValues;
   for (int64_t g = 0; g < groups; ++g) {
     const int64_t count = std::min(kGroupValues, cols - g * kGroupValues);
@@ -87,13 +93,14 @@ void convert_values(DType source, const std::byte* values, int64_t count, DType 
 
 }  // namespace portable
 
-void quantize_row(DType source, const std::byte* values, int64_t cols, DType model_dtype, uint32_t* words, std::byte* scales) {
+void quantize_row(DType source, const std::byte* values, int64_t cols, DType model_dtype, uint32_t* words,
+                  std::byte* scales) {
   if (!use_avx2()) return portable::quantize_row(source, values, cols, model_dtype, words, scales);
   const int64_t whole = cols / kGroupValues;
   avx2::quantize_groups(float_kind(source), values, whole, model_dtype == DType::kFloat16, words, scales);
   if (const int64_t done = whole * kGroupValues; done < cols) {
-    portable::quantize_row(source, values + done * dtype_bytes(source), cols - done, model_dtype, words + whole * kGroupWords,
-                           scales + whole * dtype_bytes(model_dtype));
+    portable::quantize_row(source, values + done * dtype_bytes(source), cols - done, model_dtype,
+                           words + whole * kGroupWords, scales + whole * dtype_bytes(model_dtype));
   }
 }
 
@@ -111,7 +118,8 @@ void convert_values(DType source, const std::byte* values, int64_t count, DType 
       std::memcpy(out + 4 * done, &bits, 4);
     }
   }
-  portable::convert_values(source, values + done * dtype_bytes(source), count - done, target, out + done * dtype_bytes(target));
+  portable::convert_values(source, values + done * dtype_bytes(source), count - done, target,
+                           out + done * dtype_bytes(target));
 }
 
 }  // namespace dovetail::convert

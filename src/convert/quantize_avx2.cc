@@ -15,7 +15,8 @@ inline __m256 load8(const void* values, int64_t index) {
   if constexpr (kSource == Float::kF32) {
     return _mm256_loadu_ps(static_cast<const float*>(values) + index);
   } else {
-    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const char*>(values) + 2 * index));
+    const __m128i half =
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const char*>(values) + 2 * index));
     if constexpr (kSource == Float::kF16) return _mm256_cvtph_ps(half);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
   }
@@ -23,7 +24,8 @@ inline __m256 load8(const void* values, int64_t index) {
 
 template <bool kHalf>
 inline __m256 rounded(__m256 value) {
-  if constexpr (kHalf) return _mm256_cvtph_ps(_mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  if constexpr (kHalf)
+    return _mm256_cvtph_ps(_mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   return value;
 }
 
@@ -58,7 +60,8 @@ void groups_of(const void* values, int64_t groups, uint32_t* words, void* scales
     const __m256 scale = rounded<kHalf>(_mm256_div_ps(top, seven));
     for (int i = 0; i < 4; ++i) {
       __m256 q = rounded<kHalf>(_mm256_div_ps(w[i], scale));
-      q = _mm256_round_ps(rounded<kHalf>(_mm256_add_ps(q, seven)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+      q = _mm256_round_ps(rounded<kHalf>(_mm256_add_ps(q, seven)),
+                          _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
       // The second operand is the result when the first is NaN: NaN becomes 0.
       q = _mm256_min_ps(_mm256_max_ps(q, _mm256_setzero_ps()), _mm256_set1_ps(14.0f));
       words[4 * g + i] = or_lanes(_mm256_sllv_epi32(_mm256_cvtps_epi32(q), shifts));
@@ -82,7 +85,8 @@ template <Float kSource>
 int64_t to_half(const void* values, int64_t count, uint16_t* out) {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
-    const __m128i half = _mm256_cvtps_ph(load8<kSource>(values, i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m128i half =
+        _mm256_cvtps_ph(load8<kSource>(values, i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), half);
   }
   return i;
@@ -92,19 +96,26 @@ int64_t to_half(const void* values, int64_t count, uint16_t* out) {
 
 bool built() { return true; }
 
-void quantize_groups(Float source, const void* values, int64_t groups, bool half, uint32_t* words, void* scales) {
+void quantize_groups(Float source, const void* values, int64_t groups, bool half, uint32_t* words,
+                     void* scales) {
   switch (source) {
-    case Float::kF32: return groups_from<Float::kF32>(values, groups, half, words, scales);
-    case Float::kF16: return groups_from<Float::kF16>(values, groups, half, words, scales);
-    case Float::kBF16: return groups_from<Float::kBF16>(values, groups, half, words, scales);
+    case Float::kF32:
+      return groups_from<Float::kF32>(values, groups, half, words, scales);
+    case Float::kF16:
+      return groups_from<Float::kF16>(values, groups, half, words, scales);
+    case Float::kBF16:
+      return groups_from<Float::kBF16>(values, groups, half, words, scales);
   }
 }
 
 int64_t convert_to_half(Float source, const void* values, int64_t count, uint16_t* out) {
   switch (source) {
-    case Float::kF32: return to_half<Float::kF32>(values, count, out);
-    case Float::kF16: return to_half<Float::kF16>(values, count, out);
-    case Float::kBF16: return to_half<Float::kBF16>(values, count, out);
+    case Float::kF32:
+      return to_half<Float::kF32>(values, count, out);
+    case Float::kF16:
+      return to_half<Float::kF16>(values, count, out);
+    case Float::kBF16:
+      return to_half<Float::kBF16>(values, count, out);
   }
   return 0;
 }

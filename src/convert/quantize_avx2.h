@@ -1,5 +1,5 @@
-// Kernels for CPUs with AVX2 and F16C. Their file is compiled for that level, so it shares no inline function with
-// the rest of the program.
+// Kernels for CPUs with AVX2 and F16C. Their file is compiled for that level, so it shares no inline function
+// with the rest of the program.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ bool built();
 enum class Float : uint8_t { kF32, kF16, kBF16 };
 
 // `groups` whole groups of 32.
-void quantize_groups(Float source, const void* values, int64_t groups, bool half, uint32_t* words, void* scales);
+void quantize_groups(Float source, const void* values, int64_t groups, bool half, uint32_t* words,
+                     void* scales);
 // float16 output; the number of values done, a multiple of 8.
 int64_t convert_to_half(Float source, const void* values, int64_t count, uint16_t* out);
 

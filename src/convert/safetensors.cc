@@ -26,10 +26,23 @@ struct KnownType {
   std::string_view name;
   int64_t bits;
 };
-constexpr std::array<KnownType, 17> kTypes{{{"F32", 32},     {"F16", 16},     {"BF16", 16}, {"F64", 64},     {"I64", 64},
-                                            {"I32", 32},     {"I16", 16},     {"I8", 8},    {"U64", 64},     {"U32", 32},
-                                            {"U16", 16},     {"U8", 8},       {"BOOL", 8},  {"F8_E4M3", 8},  {"F8_E5M2", 8},
-                                            {"F8_E8M0", 8},  {"C64", 64}}};
+constexpr std::array<KnownType, 17> kTypes{{{"F32", 32},
+                                            {"F16", 16},
+                                            {"BF16", 16},
+                                            {"F64", 64},
+                                            {"I64", 64},
+                                            {"I32", 32},
+                                            {"I16", 16},
+                                            {"I8", 8},
+                                            {"U64", 64},
+                                            {"U32", 32},
+                                            {"U16", 16},
+                                            {"U8", 8},
+                                            {"BOOL", 8},
+                                            {"F8_E4M3", 8},
+                                            {"F8_E5M2", 8},
+                                            {"F8_E8M0", 8},
+                                            {"C64", 64}}};
 
 std::optional<DType> readable_type(std::string_view text) {
   if (text == "BF16") return DType::kBFloat16;
@@ -38,12 +51,14 @@ std::optional<DType> readable_type(std::string_view text) {
   return std::nullopt;
 }
 
-[[noreturn]] void refuse(const std::string& source, std::string message, std::string expected, std::string actual) {
-  throw Error(ErrorCode::kMalformed, Problem{.message = std::move(message),
-                                             .source = source,
-                                             .expected = std::move(expected),
-                                             .actual = std::move(actual),
-                                             .hint = "the file is damaged or not completely downloaded; fetch it again"});
+[[noreturn]] void refuse(const std::string& source, std::string message, std::string expected,
+                         std::string actual) {
+  throw Error(ErrorCode::kMalformed,
+              Problem{.message = std::move(message),
+                      .source = source,
+                      .expected = std::move(expected),
+                      .actual = std::move(actual),
+                      .hint = "the file is damaged or not completely downloaded; fetch it again"});
 }
 
 }  // namespace
@@ -51,16 +66,19 @@ std::optional<DType> readable_type(std::string_view text) {
 int64_t SafeTensor::elements() const { return element_count(shape).value_or(0); }
 
 std::vector<SafeTensor> parse_safetensors(std::span<const std::byte> file, const std::string& source) {
-  if (file.size() < 8) refuse(source, "is too short for a safetensors file", "at least 8 bytes", std::to_string(file.size()));
+  if (file.size() < 8)
+    refuse(source, "is too short for a safetensors file", "at least 8 bytes", std::to_string(file.size()));
   uint64_t length;
   std::memcpy(&length, file.data(), 8);
   static_assert(std::endian::native == std::endian::little);
   if (length > kMaxHeaderBytes || length > file.size() - 8) {
     refuse(source, "the header is longer than the file or than 100 MB",
-           "at most " + std::to_string(std::min<uint64_t>(kMaxHeaderBytes, file.size() - 8)) + " bytes", std::to_string(length));
+           "at most " + std::to_string(std::min<uint64_t>(kMaxHeaderBytes, file.size() - 8)) + " bytes",
+           std::to_string(length));
   }
   const std::string_view header(reinterpret_cast<const char*>(file.data()) + 8, length);
-  if (header.empty() || header.front() != '{') refuse(source, "the header is no JSON object", "\"{\" at byte 8", "another byte");
+  if (header.empty() || header.front() != '{')
+    refuse(source, "the header is no JSON object", "\"{\" at byte 8", "another byte");
   const Json document = parse_json(header, source, kMaxDepth);
   const int64_t data_begin = static_cast<int64_t>(8 + length);
   const int64_t data_bytes = static_cast<int64_t>(file.size()) - data_begin;
@@ -87,7 +105,8 @@ std::vector<SafeTensor> parse_safetensors(std::span<const std::byte> file, const
       continue;
     }
     // A type that is not known here has a size that is not known here; its range is still checked.
-    const auto known = std::find_if(kTypes.begin(), kTypes.end(), [&](const KnownType& type) { return type.name == *dtype; });
+    const auto known = std::find_if(kTypes.begin(), kTypes.end(),
+                                    [&](const KnownType& type) { return type.name == *dtype; });
     if (known != kTypes.end() && *elements * known->bits / 8 != tensor.bytes) {
       fields.problem("data_offsets", "size does not follow from " + *dtype + " " + Json(*shape).dump(),
                      std::to_string(*elements * known->bits / 8) + " bytes", std::to_string(tensor.bytes));
@@ -105,17 +124,19 @@ std::vector<SafeTensor> parse_safetensors(std::span<const std::byte> file, const
   int64_t end = data_begin;
   for (const SafeTensor* tensor : order) {
     if (tensor->offset != end) {
-      problems.add({.message = tensor->offset < end ? "overlaps the tensor before it" : "leaves a hole before it",
-                    .source = source,
-                    .field = "\"" + printable(tensor->name) + "\"",
-                    .expected = "begin at byte " + std::to_string(end - data_begin),
-                    .actual = std::to_string(tensor->offset - data_begin)});
+      problems.add(
+          {.message = tensor->offset < end ? "overlaps the tensor before it" : "leaves a hole before it",
+           .source = source,
+           .field = "\"" + printable(tensor->name) + "\"",
+           .expected = "begin at byte " + std::to_string(end - data_begin),
+           .actual = std::to_string(tensor->offset - data_begin)});
     }
     end = std::max(end, tensor->offset + tensor->bytes);
   }
   problems.throw_if_any(ErrorCode::kMalformed);
   if (end != static_cast<int64_t>(file.size())) {
-    refuse(source, "the file is longer than its tensors", std::to_string(end) + " bytes", std::to_string(file.size()));
+    refuse(source, "the file is longer than its tensors", std::to_string(end) + " bytes",
+           std::to_string(file.size()));
   }
   return tensors;
 }

@@ -27,8 +27,8 @@ struct SafeTensor {
   int64_t elements() const;
 };
 
-// Reads the header of a whole file. Every tensor lies inside it, none overlap, and nothing is left between or after
-// them. Throws Error kMalformed with all problems; `source` names the file.
+// Reads the header of a whole file. Every tensor lies inside it, none overlap, and nothing is left between or
+// after them. Throws Error kMalformed with all problems; `source` names the file.
 std::vector<SafeTensor> parse_safetensors(std::span<const std::byte> file, const std::string& source);
 
 }  // namespace dovetail::convert

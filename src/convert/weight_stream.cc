@@ -24,9 +24,10 @@ using package::first_non_finite;
 using package::load_value;
 using package::TensorCacheWriter;
 
-constexpr int64_t kBlockBytes = int64_t{2} << 20;   // of the checkpoint
-constexpr size_t kBlocksPerWave = 16;               // converted together, written while the next ones are converted
-// Tensors that share a shard stay in memory until they are complete; so many bytes of them may be open at once.
+constexpr int64_t kBlockBytes = int64_t{2} << 20;  // of the checkpoint
+constexpr size_t kBlocksPerWave = 16;  // converted together, written while the next ones are converted
+// Tensors that share a shard stay in memory until they are complete; so many bytes of them may be open at
+// once.
 constexpr int64_t kOpenBytes = int64_t{256} << 20;
 
 using Buffer = std::unique_ptr<std::byte[]>;
@@ -37,8 +38,8 @@ struct Block {
   size_t last = 0;
   int64_t row_begin = 0;
   int64_t row_end = 0;
-  std::vector<Buffer> values;   // by weight: words or plain values
-  std::vector<Buffer> scales;   // by weight: null when it is not quantized
+  std::vector<Buffer> values;  // by weight: words or plain values
+  std::vector<Buffer> scales;  // by weight: null when it is not quantized
 };
 
 std::string number_text(double value) {
@@ -49,9 +50,15 @@ std::string number_text(double value) {
 
 class Stream {
  public:
-  Stream(const ModelPlan& plan, const Checkpoint& checkpoint, const Mapping& mapping, TensorCacheWriter& writer, ThreadPool& pool,
-         Progress& progress, const std::atomic<bool>* cancel)
-      : plan_(plan), checkpoint_(checkpoint), mapping_(mapping), writer_(writer), pool_(pool), progress_(progress), cancel_(cancel),
+  Stream(const ModelPlan& plan, const Checkpoint& checkpoint, const Mapping& mapping,
+         TensorCacheWriter& writer, ThreadPool& pool, Progress& progress, const std::atomic<bool>* cancel)
+      : plan_(plan),
+        checkpoint_(checkpoint),
+        mapping_(mapping),
+        writer_(writer),
+        pool_(pool),
+        progress_(progress),
+        cancel_(cancel),
         flagged_(mapping.weights.size(), 0) {}
 
   void run() {
@@ -103,7 +110,8 @@ class Stream {
     for (size_t first = 0; first < weights.size();) {
       size_t last = first + 1;
       int64_t cols = weights[first].cols, open = open_bytes(first);
-      while (last < weights.size() && same_parts(weights[first], weights[last]) && open + open_bytes(last) <= kOpenBytes) {
+      while (last < weights.size() && same_parts(weights[first], weights[last]) &&
+             open + open_bytes(last) <= kOpenBytes) {
         open += open_bytes(last);
         cols += weights[last++].cols;
       }
@@ -111,7 +119,8 @@ class Stream {
       const bool at_once = weights[first].parts.empty() || weight(first).source.transform;
       const int64_t step = at_once ? rows : std::max<int64_t>(1, kBlockBytes / (4 * cols));
       for (int64_t row = 0; row < rows; row += step) {
-        blocks.push_back({.first = first, .last = last, .row_begin = row, .row_end = std::min(rows, row + step)});
+        blocks.push_back(
+            {.first = first, .last = last, .row_begin = row, .row_end = std::min(rows, row + step)});
       }
       first = last;
     }
@@ -132,16 +141,20 @@ class Stream {
       const int64_t groups = (mapped.cols + kGroupValues - 1) / kGroupValues;
       const int64_t width = dtype_bytes(stored_dtype(i));
       if (weight(i).quantized) {
-        block.values.push_back(std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(rows * groups * kGroupWords * 4)));
-        block.scales.push_back(std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(rows * groups * width)));
+        block.values.push_back(std::make_unique_for_overwrite<std::byte[]>(
+            static_cast<size_t>(rows * groups * kGroupWords * 4)));
+        block.scales.push_back(
+            std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(rows * groups * width)));
       } else {
-        block.values.push_back(std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(rows * mapped.cols * width)));
+        block.values.push_back(
+            std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(rows * mapped.cols * width)));
         block.scales.push_back(nullptr);
       }
       if (mapped.parts.empty()) {
         std::vector<float> values(static_cast<size_t>(mapped.elements()));
         weight(i).source.generate(values);
-        convert_rows(block, i, DType::kFloat32, reinterpret_cast<const std::byte*>(values.data()), mapped.cols, 0, rows);
+        convert_rows(block, i, DType::kFloat32, reinterpret_cast<const std::byte*>(values.data()),
+                     mapped.cols, 0, rows);
         continue;
       }
       if (weight(i).source.transform) {
@@ -150,7 +163,8 @@ class Stream {
         convert_values(*tensor.dtype, checkpoint_.bytes(tensor).data(), mapped.elements(), DType::kFloat32,
                        reinterpret_cast<std::byte*>(values.data()));
         weight(i).source.transform(values);
-        convert_rows(block, i, DType::kFloat32, reinterpret_cast<const std::byte*>(values.data()), mapped.cols, 0, rows);
+        convert_rows(block, i, DType::kFloat32, reinterpret_cast<const std::byte*>(values.data()),
+                     mapped.cols, 0, rows);
         continue;
       }
       int64_t part_begin = 0;
@@ -159,8 +173,9 @@ class Stream {
         const int64_t end = std::min(block.row_end, part_begin + part.rows);
         if (begin < end) {
           const CheckpointTensor& tensor = checkpoint_.tensors[part.tensor];
-          const std::byte* data = checkpoint_.bytes(tensor).data() +
-                                  ((begin - part_begin) * mapped.stride + mapped.column) * dtype_bytes(*tensor.dtype);
+          const std::byte* data =
+              checkpoint_.bytes(tensor).data() +
+              ((begin - part_begin) * mapped.stride + mapped.column) * dtype_bytes(*tensor.dtype);
           convert_rows(block, i, *tensor.dtype, data, mapped.stride, begin, end);
         }
         part_begin += part.rows;
@@ -170,7 +185,8 @@ class Stream {
   }
 
   // Rows [begin, end) of weight `index`; `data` is the first of them.
-  void convert_rows(Block& block, size_t index, DType source, const std::byte* data, int64_t stride, int64_t begin, int64_t end) {
+  void convert_rows(Block& block, size_t index, DType source, const std::byte* data, int64_t stride,
+                    int64_t begin, int64_t end) {
     const MappedWeight& mapped = mapping_.weights[index];
     const DType dtype = stored_dtype(index);
     std::byte* values = block.values[index - block.first].get();
@@ -185,7 +201,8 @@ class Stream {
                      reinterpret_cast<uint32_t*>(values) + (first + row) * groups * kGroupWords,
                      scales + (first + row) * groups * dtype_bytes(dtype));
       }
-      const int64_t group = first_non_finite(dtype, scales + first * groups * dtype_bytes(dtype), (end - begin) * groups);
+      const int64_t group =
+          first_non_finite(dtype, scales + first * groups * dtype_bytes(dtype), (end - begin) * groups);
       if (group >= 0) bad = group / groups * mapped.cols + group % groups * kGroupValues;
     } else {
       std::byte* out = values + first * mapped.cols * dtype_bytes(dtype);
@@ -193,7 +210,8 @@ class Stream {
         convert_values(source, data, (end - begin) * mapped.cols, dtype, out);
       } else {
         for (int64_t row = 0; row < end - begin; ++row) {
-          convert_values(source, data + row * row_bytes, mapped.cols, dtype, out + row * mapped.cols * dtype_bytes(dtype));
+          convert_values(source, data + row * row_bytes, mapped.cols, dtype,
+                         out + row * mapped.cols * dtype_bytes(dtype));
         }
       }
       bad = first_non_finite(dtype, out, (end - begin) * mapped.cols);
@@ -220,7 +238,8 @@ class Stream {
     const std::string at = "[" + std::to_string(begin + row) + ", " + std::to_string(col) + "]";
     Problem problem{.source = "checkpoint", .field = weight(index).name};
     if (std::isfinite(value)) {
-      problem.message = "value " + number_text(value) + " at " + at + " does not fit into " + std::string(dtype_name(dtype));
+      problem.message = "value " + number_text(value) + " at " + at + " does not fit into " +
+                        std::string(dtype_name(dtype));
       problem.hint = "choose a quantization with a wider type: q4f32_1, q0f32 or q0bf16";
     } else {
       problem.message = "value at " + at + " is " + (std::isnan(value) ? "NaN" : "infinite");
@@ -239,8 +258,9 @@ class Stream {
       if (begin < end) {
         const CheckpointTensor& tensor = checkpoint_.tensors[part.tensor];
         const int64_t row_bytes = mapped.stride * dtype_bytes(*tensor.dtype);
-        checkpoint_.files[tensor.file].mapping->release(static_cast<size_t>(tensor.offset + (begin - part_begin) * row_bytes),
-                                                        static_cast<size_t>((end - begin) * row_bytes));
+        checkpoint_.files[tensor.file].mapping->release(
+            static_cast<size_t>(tensor.offset + (begin - part_begin) * row_bytes),
+            static_cast<size_t>((end - begin) * row_bytes));
       }
       part_begin += part.rows;
     }
@@ -268,9 +288,11 @@ class Stream {
       const int64_t bytes = w.quantized ? rows * groups * kGroupWords * 4 : rows * mapped.cols * width;
       writer_.write(ids_[i].first, {block.values[i - block.first].get(), static_cast<size_t>(bytes)});
       if (w.quantized) {
-        writer_.write(ids_[i].second, {block.scales[i - block.first].get(), static_cast<size_t>(rows * groups * width)});
+        writer_.write(ids_[i].second,
+                      {block.scales[i - block.first].get(), static_cast<size_t>(rows * groups * width)});
       }
-      if (!mapped.parts.empty()) read += rows * mapped.cols * dtype_bytes(*checkpoint_.tensors[mapped.parts[0].tensor].dtype);
+      if (!mapped.parts.empty())
+        read += rows * mapped.cols * dtype_bytes(*checkpoint_.tensors[mapped.parts[0].tensor].dtype);
     }
     block.values.clear();
     block.scales.clear();
@@ -295,13 +317,15 @@ class Stream {
 int64_t source_bytes(const Mapping& mapping, const Checkpoint& checkpoint) {
   int64_t total = 0;
   for (const MappedWeight& mapped : mapping.weights) {
-    if (!mapped.parts.empty()) total += mapped.elements() * dtype_bytes(*checkpoint.tensors[mapped.parts[0].tensor].dtype);
+    if (!mapped.parts.empty())
+      total += mapped.elements() * dtype_bytes(*checkpoint.tensors[mapped.parts[0].tensor].dtype);
   }
   return total;
 }
 
-void stream_weights(const ModelPlan& plan, const Checkpoint& checkpoint, const Mapping& mapping, TensorCacheWriter& writer,
-                    ThreadPool& pool, Progress& progress, const std::atomic<bool>* cancel) {
+void stream_weights(const ModelPlan& plan, const Checkpoint& checkpoint, const Mapping& mapping,
+                    TensorCacheWriter& writer, ThreadPool& pool, Progress& progress,
+                    const std::atomic<bool>* cancel) {
   Stream(plan, checkpoint, mapping, writer, pool, progress, cancel).run();
 }
 

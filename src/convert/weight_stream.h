@@ -1,5 +1,5 @@
-// Converts the mapped weights and hands them to the tensor cache writer, in blocks of rows: a checkpoint of any size
-// goes through a few hundred megabytes of memory.
+// Converts the mapped weights and hands them to the tensor cache writer, in blocks of rows: a checkpoint of
+// any size goes through a few hundred megabytes of memory.
 #pragma once
 
 #include <atomic>
@@ -15,10 +15,11 @@ namespace dovetail::convert {
 // Bytes of the checkpoint that stream_weights() reads, the unit of its progress.
 int64_t source_bytes(const Mapping& mapping, const Checkpoint& checkpoint);
 
-// Weights that take column ranges of the same tensors are converted in one pass over them. Throws Error kNumeric
-// (every weight with a value that the target type can't hold), kIo, kCancelled (within one block of `cancel`
-// becoming true; null: never).
+// Weights that take column ranges of the same tensors are converted in one pass over them. Throws Error
+// kNumeric (every weight with a value that the target type can't hold), kIo, kCancelled (within one block of
+// `cancel` becoming true; null: never).
 void stream_weights(const models::ModelPlan& plan, const Checkpoint& checkpoint, const Mapping& mapping,
-                    package::TensorCacheWriter& writer, ThreadPool& pool, Progress& progress, const std::atomic<bool>* cancel);
+                    package::TensorCacheWriter& writer, ThreadPool& pool, Progress& progress,
+                    const std::atomic<bool>* cancel);
 
 }  // namespace dovetail::convert

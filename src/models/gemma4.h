@@ -33,10 +33,11 @@ class Gemma4 {
     per_layer_tables_.resize(static_cast<size_t>(c.num_layers));
     for (int32_t i = 0; i < c.num_layers; ++i) {
       tree.gathered_matrix(per_layer_tables_[static_cast<size_t>(i)],
-                  root + "embed_tokens_per_layer." + std::to_string(i), c.vocab_size, c.per_layer_size,
-                  Source{.tensors = {root + "embed_tokens_per_layer.weight"},
-                         .column_begin = int64_t{i} * c.per_layer_size,
-                         .columns = int64_t{c.num_layers} * c.per_layer_size});
+                           root + "embed_tokens_per_layer." + std::to_string(i), c.vocab_size,
+                           c.per_layer_size,
+                           Source{.tensors = {root + "embed_tokens_per_layer.weight"},
+                                  .column_begin = int64_t{i} * c.per_layer_size,
+                                  .columns = int64_t{c.num_layers} * c.per_layer_size});
     }
     const int64_t per_layer_rows = int64_t{c.num_layers} * c.per_layer_size;
     tree.plain_matrix(per_layer_projection_, root + "per_layer_model_projection.weight",

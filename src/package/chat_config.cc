@@ -19,14 +19,16 @@ ConvTemplate::Texts read_texts(Fields& parent, const Json* object, std::string_v
     if (value.is_string()) {
       out.emplace_back(key, value.get<std::string>());
     } else {
-      parent.problem(std::string(name) + "." + printable(key), "wrong type", "a string", std::string(json_type_name(value)));
+      parent.problem(std::string(name) + "." + printable(key), "wrong type", "a string",
+                     std::string(json_type_name(value)));
     }
   }
   return out;
 }
 
 const std::string* find_text(const ConvTemplate::Texts& texts, std::string_view name) {
-  const auto it = std::find_if(texts.begin(), texts.end(), [&](const auto& item) { return item.first == name; });
+  const auto it =
+      std::find_if(texts.begin(), texts.end(), [&](const auto& item) { return item.first == name; });
   return it == texts.end() ? nullptr : &it->second;
 }
 
@@ -45,9 +47,10 @@ void set(T& out, std::optional<T> value) {
 
 const std::string& ConvTemplate::role(std::string_view role_name) const {
   if (const std::string* text = find_text(roles, role_name)) return *text;
-  throw Error(ErrorCode::kNotFound, Problem{.message = "the conversation template has no role \"" + printable(role_name) + "\"",
-                                            .source = std::string(kChatConfigFile),
-                                            .field = "conv_template.roles"});
+  throw Error(ErrorCode::kNotFound,
+              Problem{.message = "the conversation template has no role \"" + printable(role_name) + "\"",
+                      .source = std::string(kChatConfigFile),
+                      .field = "conv_template.roles"});
 }
 
 std::string ConvTemplate::role_template(std::string_view role_name) const {
@@ -55,7 +58,8 @@ std::string ConvTemplate::role_template(std::string_view role_name) const {
   return "{" + std::string(role_name) + "_message}";
 }
 
-ConvTemplate read_conv_template(const Json& value, std::string_view source, std::string path, ProblemList& problems) {
+ConvTemplate read_conv_template(const Json& value, std::string_view source, std::string path,
+                                ProblemList& problems) {
   ConvTemplate out;
   if (value.is_string()) {
     problems.add({.message = "is only the name of a template",
@@ -76,12 +80,14 @@ ConvTemplate read_conv_template(const Json& value, std::string_view source, std:
   const Json* roles = fields.object("roles");
   out.roles = read_texts(fields, roles, "roles");
   for (const std::string_view role : {"user", "assistant"}) {
-    if (roles != nullptr && !roles->contains(role)) fields.problem("roles." + std::string(role), "is missing");
+    if (roles != nullptr && !roles->contains(role))
+      fields.problem("roles." + std::string(role), "is missing");
   }
   out.role_templates = read_texts(fields, fields.object("role_templates", optional), "role_templates");
   if (const Json* messages = fields.array("messages", optional)) out.messages = *messages;
   set(out.seps, fields.strings("seps"));
-  if (fields.find("seps") != nullptr && fields.find("seps")->is_array() && (out.seps.empty() || out.seps.size() > 2)) {
+  if (fields.find("seps") != nullptr && fields.find("seps")->is_array() &&
+      (out.seps.empty() || out.seps.size() > 2)) {
     fields.problem("seps", "wrong number of separators", "1 or 2", std::to_string(out.seps.size()));
   }
   set(out.role_content_sep, fields.string("role_content_sep"));
@@ -114,8 +120,8 @@ ChatConfig parse_chat_config(std::string_view json, const std::string& source) {
   out.active_vocab_size = out.vocab_size;
   set(out.active_vocab_size, fields.integer("active_vocab_size", 1, kMaxTokenId, optional));
   if (out.vocab_size > 0 && out.active_vocab_size > out.vocab_size) {
-    fields.problem("active_vocab_size", "is larger than vocab_size", "at most " + std::to_string(out.vocab_size),
-                   std::to_string(out.active_vocab_size));
+    fields.problem("active_vocab_size", "is larger than vocab_size",
+                   "at most " + std::to_string(out.vocab_size), std::to_string(out.active_vocab_size));
   }
   set(out.temperature, fields.number("temperature", 0, 100, optional));
   set(out.presence_penalty, fields.number("presence_penalty", -2, 2, optional));
@@ -181,35 +187,35 @@ std::string chat_config_text(const ChatConfig& config) {
                               {"function_string", conv.function_string},
                               {"use_function_calling", conv.use_function_calling}};
   const TokenizerInfo info = config.tokenizer_info.value_or(TokenizerInfo{});
-  const Json document = {
-      {"version", config.version},
-      {"model_type", config.model_type},
-      {"quantization", config.quantization},
-      {"model_config", config.model_config},
-      {"vocab_size", config.vocab_size},
-      {"context_window_size", config.context_window_size},
-      {"sliding_window_size", config.sliding_window_size},
-      {"prefill_chunk_size", config.prefill_chunk_size},
-      {"attention_sink_size", config.attention_sink_size},
-      {"tensor_parallel_shards", config.tensor_parallel_shards},
-      {"pipeline_parallel_stages", config.pipeline_parallel_stages},
-      {"active_vocab_size", config.active_vocab_size},
-      {"temperature", config.temperature},
-      {"presence_penalty", config.presence_penalty},
-      {"frequency_penalty", config.frequency_penalty},
-      {"repetition_penalty", config.repetition_penalty},
-      {"top_p", config.top_p},
-      {"tokenizer_files", config.tokenizer_files},
-      {"tokenizer_info",
-       {{"token_postproc_method", info.token_postproc_method},
-        {"prepend_space_in_encode", info.prepend_space_in_encode},
-        {"strip_space_in_decode", info.strip_space_in_decode}}},
-      {"conv_template", conv_template},
-      {"pad_token_id", config.pad_token_id},
-      {"bos_token_id", config.bos_token_id},
-      {"eos_token_id", config.eos_token_ids.size() == 1 ? Json(config.eos_token_ids[0]) : Json(config.eos_token_ids)},
-      {"model_task", config.model_task},
-      {"embedding_metadata", config.embedding_metadata}};
+  const Json document = {{"version", config.version},
+                         {"model_type", config.model_type},
+                         {"quantization", config.quantization},
+                         {"model_config", config.model_config},
+                         {"vocab_size", config.vocab_size},
+                         {"context_window_size", config.context_window_size},
+                         {"sliding_window_size", config.sliding_window_size},
+                         {"prefill_chunk_size", config.prefill_chunk_size},
+                         {"attention_sink_size", config.attention_sink_size},
+                         {"tensor_parallel_shards", config.tensor_parallel_shards},
+                         {"pipeline_parallel_stages", config.pipeline_parallel_stages},
+                         {"active_vocab_size", config.active_vocab_size},
+                         {"temperature", config.temperature},
+                         {"presence_penalty", config.presence_penalty},
+                         {"frequency_penalty", config.frequency_penalty},
+                         {"repetition_penalty", config.repetition_penalty},
+                         {"top_p", config.top_p},
+                         {"tokenizer_files", config.tokenizer_files},
+                         {"tokenizer_info",
+                          {{"token_postproc_method", info.token_postproc_method},
+                           {"prepend_space_in_encode", info.prepend_space_in_encode},
+                           {"strip_space_in_decode", info.strip_space_in_decode}}},
+                         {"conv_template", conv_template},
+                         {"pad_token_id", config.pad_token_id},
+                         {"bos_token_id", config.bos_token_id},
+                         {"eos_token_id", config.eos_token_ids.size() == 1 ? Json(config.eos_token_ids[0])
+                                                                           : Json(config.eos_token_ids)},
+                         {"model_task", config.model_task},
+                         {"embedding_metadata", config.embedding_metadata}};
   return document.dump(2);
 }
 

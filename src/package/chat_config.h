@@ -28,10 +28,10 @@ struct ConvTemplate {
   std::string system_message;
   std::vector<int64_t> system_prefix_token_ids;  // the ids every prompt begins with, usually BOS alone
   bool add_role_after_system_message = true;
-  Texts roles;                                   // "user" and "assistant", perhaps "tool"
+  Texts roles;  // "user" and "assistant", perhaps "tool"
   Texts role_templates;
   Json messages = Json::array();
-  std::vector<std::string> seps;                 // one for every turn, or [after the user, after the assistant]
+  std::vector<std::string> seps;  // one for every turn, or [after the user, after the assistant]
   std::string role_content_sep;
   std::string role_empty_sep;
   std::vector<std::string> stop_str;
@@ -58,7 +58,7 @@ struct ChatConfig {
   int64_t attention_sink_size = -1;
   int64_t tensor_parallel_shards = 1;
   int64_t pipeline_parallel_stages = 1;
-  int64_t active_vocab_size = 0;           // ids from here on are padding and never sampled
+  int64_t active_vocab_size = 0;  // ids from here on are padding and never sampled
   double temperature = 1.0;
   double presence_penalty = 0.0;
   double frequency_penalty = 0.0;
@@ -71,11 +71,12 @@ struct ChatConfig {
   int64_t bos_token_id = 1;
   std::vector<int64_t> eos_token_ids = {2};
   std::string model_task = "chat";
-  Json embedding_metadata;                 // null for a chat model
+  Json embedding_metadata;  // null for a chat model
 };
 
 // Appends what is wrong to `problems`. `path` is where the template stands in `source`.
-ConvTemplate read_conv_template(const Json& value, std::string_view source, std::string path, ProblemList& problems);
+ConvTemplate read_conv_template(const Json& value, std::string_view source, std::string path,
+                                ProblemList& problems);
 
 // Throws Error kMalformed with all problems.
 ChatConfig parse_chat_config(std::string_view json, const std::string& source = std::string(kChatConfigFile));

@@ -29,7 +29,8 @@ void write_content_hashes(const fs::path& dir, std::vector<FileHash> files) {
   for (const FileHash& file : files) {
     list.push_back({{"path", file.file}, {"nbytes", file.bytes}, {"sha256", file.sha256}});
   }
-  const Json document = {{"schema", "dovetail.content-hashes"}, {"schema_version", 1}, {"files", std::move(list)}};
+  const Json document = {
+      {"schema", "dovetail.content-hashes"}, {"schema_version", 1}, {"files", std::move(list)}};
   write_file_atomic(dir / kHashesFile, document.dump(2) + "\n");
 }
 
@@ -38,7 +39,8 @@ std::vector<FileHash> parse_content_hashes(std::string_view json, const std::str
   ProblemList problems;
   Fields root(document, source, "", problems);
   if (const auto schema = root.string("schema"); schema && *schema != "dovetail.content-hashes") {
-    root.problem("schema", "is another document", "\"dovetail.content-hashes\"", "\"" + printable(*schema) + "\"");
+    root.problem("schema", "is another document", "\"dovetail.content-hashes\"",
+                 "\"" + printable(*schema) + "\"");
   }
   root.integer("schema_version", 1, 1);
   std::vector<FileHash> files;
@@ -57,7 +59,8 @@ std::vector<FileHash> parse_content_hashes(std::string_view json, const std::str
       }
     }
     if (sha256 && !is_sha256(*sha256)) {
-      fields.problem("sha256", "is no SHA-256", "64 lower-case hexadecimal digits", "\"" + printable(*sha256) + "\"");
+      fields.problem("sha256", "is no SHA-256", "64 lower-case hexadecimal digits",
+                     "\"" + printable(*sha256) + "\"");
     }
     if (path && bytes && sha256) files.push_back({.file = *path, .bytes = *bytes, .sha256 = *sha256});
   }

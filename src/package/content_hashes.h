@@ -1,6 +1,6 @@
-// dovetail-hashes.json: the size and SHA-256 of every file of a package. tensor-cache.json has an MD5 per shard and
-// nothing for the other files, and a parameter_schema_id says nothing about values; with this list, any changed byte
-// is found. Other MLC hosts ignore the file.
+// dovetail-hashes.json: the size and SHA-256 of every file of a package. tensor-cache.json has an MD5 per
+// shard and nothing for the other files, and a parameter_schema_id says nothing about values; with this list,
+// any changed byte is found. Other MLC hosts ignore the file.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace dovetail::package {
 inline constexpr std::string_view kHashesFile = "dovetail-hashes.json";
 
 struct FileHash {
-  std::string file;   // relative to the package
+  std::string file;  // relative to the package
   int64_t bytes = 0;
   std::string sha256;  // lower-case hex
   std::string md5;     // of shards while they are written; not stored here
@@ -24,7 +24,8 @@ struct FileHash {
 void write_content_hashes(const std::filesystem::path& dir, std::vector<FileHash> files);
 
 // Throws Error kMalformed with all problems.
-std::vector<FileHash> parse_content_hashes(std::string_view json, const std::string& source = std::string(kHashesFile));
+std::vector<FileHash> parse_content_hashes(std::string_view json,
+                                           const std::string& source = std::string(kHashesFile));
 
 // Size and SHA-256 (and MD5 when asked for) of a file, read through a mapping.
 FileHash hash_file(const std::filesystem::path& dir, const std::string& file, bool with_md5 = false);

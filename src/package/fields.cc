@@ -35,20 +35,31 @@ void ProblemList::throw_if_any(ErrorCode code) {
 
 std::string_view json_type_name(const Json& value) {
   switch (value.type()) {
-    case Json::value_t::null: return "null";
-    case Json::value_t::object: return "an object";
-    case Json::value_t::array: return "an array";
-    case Json::value_t::string: return "a string";
-    case Json::value_t::boolean: return "a boolean";
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "an array";
+    case Json::value_t::string:
+      return "a string";
+    case Json::value_t::boolean:
+      return "a boolean";
     case Json::value_t::number_integer:
-    case Json::value_t::number_unsigned: return "an integer";
-    case Json::value_t::number_float: return "a number with a fraction or exponent";
-    default: return "another type";
+    case Json::value_t::number_unsigned:
+      return "an integer";
+    case Json::value_t::number_float:
+      return "a number with a fraction or exponent";
+    default:
+      return "another type";
   }
 }
 
 Fields::Fields(const Json& value, std::string_view source, std::string path, ProblemList& problems)
-    : object_(value.is_object() ? &value : nullptr), source_(source), path_(std::move(path)), problems_(problems) {
+    : object_(value.is_object() ? &value : nullptr),
+      source_(source),
+      path_(std::move(path)),
+      problems_(problems) {
   if (object_ == nullptr) {
     problems_.add({.message = "wrong type",
                    .source = std::string(source_),

@@ -1,5 +1,5 @@
-// Reading members of a JSON object from outside: every missing member, wrong type and value out of range becomes a
-// Problem with its path, and reading goes on, so that all of them are reported at once.
+// Reading members of a JSON object from outside: every missing member, wrong type and value out of range
+// becomes a Problem with its path, and reading goes on, so that all of them are reported at once.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@
 
 namespace dovetail::package {
 
-// Problems in the order found. Keeps the first 100 and counts the rest, so that a hostile file can't fill memory.
+// Problems in the order found. Keeps the first 100 and counts the rest, so that a hostile file can't fill
+// memory.
 class ProblemList {
  public:
   void add(Problem problem);
@@ -35,8 +36,8 @@ std::string_view json_type_name(const Json& value);
 
 enum class Presence { kRequired, kOptional };
 
-// The members of one object. `source` is the document's name and `path` the object's path inside it ("" for the
-// root). A value that is no object gives one problem, and every member then reads as absent.
+// The members of one object. `source` is the document's name and `path` the object's path inside it ("" for
+// the root). A value that is no object gives one problem, and every member then reads as absent.
 class Fields {
  public:
   Fields(const Json& value, std::string_view source, std::string path, ProblemList& problems);
@@ -44,12 +45,15 @@ class Fields {
   // Each returns nothing when the member is absent, null and optional, or wrong (then a problem was added).
   std::optional<std::string> string(std::string_view name, Presence presence = Presence::kRequired);
   std::optional<bool> boolean(std::string_view name, Presence presence = Presence::kRequired);
-  std::optional<int64_t> integer(std::string_view name, int64_t min, int64_t max = std::numeric_limits<int64_t>::max(),
+  std::optional<int64_t> integer(std::string_view name, int64_t min,
+                                 int64_t max = std::numeric_limits<int64_t>::max(),
                                  Presence presence = Presence::kRequired);
-  std::optional<double> number(std::string_view name, double min, double max, Presence presence = Presence::kRequired);
+  std::optional<double> number(std::string_view name, double min, double max,
+                               Presence presence = Presence::kRequired);
   const Json* array(std::string_view name, Presence presence = Presence::kRequired);
   const Json* object(std::string_view name, Presence presence = Presence::kRequired);
-  std::optional<std::vector<std::string>> strings(std::string_view name, Presence presence = Presence::kRequired);
+  std::optional<std::vector<std::string>> strings(std::string_view name,
+                                                  Presence presence = Presence::kRequired);
   std::optional<std::vector<int64_t>> integers(std::string_view name, int64_t min, int64_t max,
                                                Presence presence = Presence::kRequired);
   // The value as it is; null pointer when absent.

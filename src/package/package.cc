@@ -28,16 +28,19 @@ void collect(ProblemList& problems, const Read& read) {
 PackageParts read_package_parts(const fs::path& dir, ProblemList& problems) {
   std::error_code ec;
   if (!fs::is_directory(dir, ec)) {
-    throw Error(ErrorCode::kNotFound, Problem{.message = fs::exists(dir, ec) ? "is not a folder" : "there is no such package folder",
-                                              .source = dir.string(),
-                                              .hint = "make a package with 'dovetail convert'"});
+    throw Error(
+        ErrorCode::kNotFound,
+        Problem{.message = fs::exists(dir, ec) ? "is not a folder" : "there is no such package folder",
+                .source = dir.string(),
+                .hint = "make a package with 'dovetail convert'"});
   }
   PackageParts parts;
   collect(problems, [&] { parts.chat_config = read_chat_config(dir); });
   const std::string manifest(contract::kManifestFile);
   if (fs::exists(fs::symlink_status(dir / manifest, ec))) {
     collect(problems, [&] {
-      if (std::optional<Problem> bad = bad_package_file(dir, manifest)) throw Error(ErrorCode::kMalformed, std::move(*bad));
+      if (std::optional<Problem> bad = bad_package_file(dir, manifest))
+        throw Error(ErrorCode::kMalformed, std::move(*bad));
       parts.manifest = contract::parse_package_manifest(read_file(dir / manifest, kMaxManifestBytes));
     });
   }

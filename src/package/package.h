@@ -17,7 +17,8 @@ struct Package {
   std::optional<contract::PackageManifest> manifest;  // packages made by others need not have one
   TensorCache tensors;
 
-  // Throws Error with everything that is missing or wrong: kNotFound when there is no such folder, else kMalformed.
+  // Throws Error with everything that is missing or wrong: kNotFound when there is no such folder, else
+  // kMalformed.
   static Package open(const std::filesystem::path& dir);
 };
 

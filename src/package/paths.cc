@@ -15,7 +15,8 @@ std::optional<std::string> bad_relative_path(std::string_view name) {
   }
   if (name.front() == '/') return "is an absolute path";
   for (const fs::path& part : fs::path(name)) {
-    if (part == ".." || part == "." || part.empty()) return "leaves the package or is not in its shortest form";
+    if (part == ".." || part == "." || part.empty())
+      return "leaves the package or is not in its shortest form";
   }
   return std::nullopt;
 }

@@ -10,8 +10,8 @@
 
 namespace dovetail::package {
 
-// Why `name` can't be a file of a package: empty, absolute, with a drive letter, a backslash, "..", or control
-// bytes. Nothing when it can.
+// Why `name` can't be a file of a package: empty, absolute, with a drive letter, a backslash, "..", or
+// control bytes. Nothing when it can.
 std::optional<std::string> bad_relative_path(std::string_view name);
 
 // Checks that `dir`/`name` is a regular file that lies inside `dir` after all symbolic links are followed.

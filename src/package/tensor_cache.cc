@@ -47,12 +47,14 @@ std::optional<StoredTensor> read_record(const Json& value, const std::string& so
   const std::string label = "\"" + printable(*name) + "\"";
   const std::optional<DType> dtype = dtype_from_name(*dtype_text);
   if (!dtype) {
-    fields.problem("dtype", "unknown dtype of " + label, "float32, float16, bfloat16, uint32, int32, uint8, int8 or int64",
+    fields.problem("dtype", "unknown dtype of " + label,
+                   "float32, float16, bfloat16, uint32, int32, uint8, int8 or int64",
                    "\"" + printable(*dtype_text) + "\"");
     return std::nullopt;
   }
   if (*format != "raw" && *format != "f32-to-bf16") {
-    fields.problem("format", "unknown format of " + label, "\"raw\" or \"f32-to-bf16\"", "\"" + printable(*format) + "\"");
+    fields.problem("format", "unknown format of " + label, "\"raw\" or \"f32-to-bf16\"",
+                   "\"" + printable(*format) + "\"");
     return std::nullopt;
   }
   if (shape->size() > kMaxDimensions) {
@@ -62,19 +64,23 @@ std::optional<StoredTensor> read_record(const Json& value, const std::string& so
   StoredTensor tensor{.name = *name, .shape = *shape, .dtype = *dtype, .offset = *offset, .bytes = *nbytes};
   tensor.stored_as_bf16 = *dtype == DType::kFloat32 && *format == "f32-to-bf16";
   const std::optional<int64_t> elements = element_count(*shape);
-  const std::optional<int64_t> expected = elements ? try_mul(*elements, dtype_bytes(tensor.stored_dtype())) : std::nullopt;
+  const std::optional<int64_t> expected =
+      elements ? try_mul(*elements, dtype_bytes(tensor.stored_dtype())) : std::nullopt;
   if (!expected) {
     fields.problem("shape", "size of " + label + " overflows 64 bits");
     return std::nullopt;
   }
   if (*expected != *nbytes) {
-    fields.problem("nbytes", "size of " + label + " does not follow from " + tensor_type_text(tensor.stored_dtype(), *shape),
-                   std::to_string(*expected), std::to_string(*nbytes));
+    fields.problem(
+        "nbytes",
+        "size of " + label + " does not follow from " + tensor_type_text(tensor.stored_dtype(), *shape),
+        std::to_string(*expected), std::to_string(*nbytes));
     return std::nullopt;
   }
   const std::optional<int64_t> end = try_add(*offset, *nbytes);
   if (!end || *end > shard_bytes) {
-    fields.problem("byteOffset", label + " ends after its shard", "at most " + std::to_string(shard_bytes) + " bytes",
+    fields.problem("byteOffset", label + " ends after its shard",
+                   "at most " + std::to_string(shard_bytes) + " bytes",
                    end ? std::to_string(*end) : std::to_string(*offset) + " + " + std::to_string(*nbytes));
     return std::nullopt;
   }
@@ -84,7 +90,8 @@ std::optional<StoredTensor> read_record(const Json& value, const std::string& so
 void check_overlaps(const Shard& shard, std::span<const StoredTensor> tensors, const std::string& source,
                     const std::string& path, ProblemList& problems) {
   std::vector<size_t> order = shard.tensors;
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return tensors[a].offset < tensors[b].offset; });
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return tensors[a].offset < tensors[b].offset; });
   for (size_t i = 1; i < order.size(); ++i) {
     const StoredTensor& before = tensors[order[i - 1]];
     const StoredTensor& after = tensors[order[i]];
@@ -138,7 +145,8 @@ TensorCache TensorCache::parse(std::string_view json, const std::string& source)
         fields.problem("format", "unknown shard format", "\"raw-shard\"", "\"" + printable(*format) + "\"");
       }
       if (md5 && !is_md5(*md5)) {
-        fields.problem("md5sum", "is no MD5", "32 lower-case hexadecimal digits", "\"" + printable(*md5) + "\"");
+        fields.problem("md5sum", "is no MD5", "32 lower-case hexadecimal digits",
+                       "\"" + printable(*md5) + "\"");
       }
       if (!file || !nbytes || records == nullptr) continue;
       total += *nbytes;
@@ -149,7 +157,8 @@ TensorCache TensorCache::parse(std::string_view json, const std::string& source)
       Shard shard{.file = *file, .bytes = *nbytes, .md5 = md5.value_or("")};
       for (size_t r = 0; r < records->size(); ++r) {
         const std::string record_path = index_path(path + ".records", r);
-        std::optional<StoredTensor> tensor = read_record((*records)[r], source, record_path, *nbytes, problems);
+        std::optional<StoredTensor> tensor =
+            read_record((*records)[r], source, record_path, *nbytes, problems);
         if (!tensor) continue;
         tensor->shard = s;
         if (!cache.by_name_.emplace(tensor->name, cache.tensors_.size()).second) {
@@ -209,7 +218,8 @@ const StoredTensor& TensorCache::get(std::string_view name) const {
   for (const StoredTensor& tensor : tensors_) names.push_back(tensor.name);
   Problem problem{.message = "the package has no tensor \"" + printable(name) + "\"",
                   .source = std::string(kTensorCacheFile)};
-  if (const std::string* nearest = most_similar(name, names)) problem.hint = "the nearest name is \"" + *nearest + "\"";
+  if (const std::string* nearest = most_similar(name, names))
+    problem.hint = "the nearest name is \"" + *nearest + "\"";
   throw Error(ErrorCode::kNotFound, std::move(problem));
 }
 

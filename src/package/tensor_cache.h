@@ -1,5 +1,5 @@
-// The weights of a package: tensor-cache.json and the shards it names, mapped into memory. The format is MLC's
-// (docs/packages.md).
+// The weights of a package: tensor-cache.json and the shards it names, mapped into memory. The format is
+// MLC's (docs/packages.md).
 #pragma once
 
 #include <cstdint>
@@ -21,22 +21,22 @@ inline constexpr std::string_view kTensorCacheFile = "tensor-cache.json";
 
 struct StoredTensor {
   std::string name;
-  std::vector<int64_t> shape;        // every dimension at least 1, or {} for a scalar
-  DType dtype;                       // of the parameter
-  bool stored_as_bf16 = false;       // a float32 parameter of which the shard holds bfloat16 values
-  size_t shard = 0;                  // index into TensorCache::shards()
-  int64_t offset = 0;                // in the shard, bytes
-  int64_t bytes = 0;                 // in the shard
+  std::vector<int64_t> shape;   // every dimension at least 1, or {} for a scalar
+  DType dtype;                  // of the parameter
+  bool stored_as_bf16 = false;  // a float32 parameter of which the shard holds bfloat16 values
+  size_t shard = 0;             // index into TensorCache::shards()
+  int64_t offset = 0;           // in the shard, bytes
+  int64_t bytes = 0;            // in the shard
 
   int64_t elements() const;
   DType stored_dtype() const { return stored_as_bf16 ? DType::kBFloat16 : dtype; }
 };
 
 struct Shard {
-  std::string file;                 // relative to the package
+  std::string file;  // relative to the package
   int64_t bytes = 0;
-  std::string md5;                  // lower-case hex; empty when the document has none
-  std::vector<size_t> tensors;      // indices into TensorCache::tensors()
+  std::string md5;                            // lower-case hex; empty when the document has none
+  std::vector<size_t> tensors;                // indices into TensorCache::tensors()
   std::shared_ptr<const MappedFile> mapping;  // null after parse()
 };
 
@@ -47,8 +47,8 @@ class TensorCache {
  public:
   // Parses the document alone; shards are not opened. Throws Error kMalformed with all problems.
   static TensorCache parse(std::string_view json, const std::string& source = std::string(kTensorCacheFile));
-  // Parses <dir>/tensor-cache.json and maps every shard. Throws Error kNotFound, kIo, kMalformed (also for shards
-  // that are missing or have another size than the document says) with all problems.
+  // Parses <dir>/tensor-cache.json and maps every shard. Throws Error kNotFound, kIo, kMalformed (also for
+  // shards that are missing or have another size than the document says) with all problems.
   static TensorCache open(const std::filesystem::path& dir);
 
   const std::vector<StoredTensor>& tensors() const { return tensors_; }  // in file order
@@ -57,14 +57,14 @@ class TensorCache {
   // Throws Error kNotFound that names the nearest tensor.
   const StoredTensor& get(std::string_view name) const;
 
-  // The bytes in the shard; the cache must come from open(). They may be aligned to 2 bytes only, in packages made by
-  // others. Valid as long as a copy of the cache (or of the shard's mapping) lives.
+  // The bytes in the shard; the cache must come from open(). They may be aligned to 2 bytes only, in packages
+  // made by others. Valid as long as a copy of the cache (or of the shard's mapping) lives.
   std::span<const std::byte> bytes(const StoredTensor& tensor) const;
   // The values of a float32 parameter, widened when they are stored as bfloat16.
   std::vector<float> materialize(const StoredTensor& tensor) const;
 
-  // Drops the mapped pages from this process; what is read again comes from the page cache. For after a library has
-  // made its own copy of what it reads often.
+  // Drops the mapped pages from this process; what is read again comes from the page cache. For after a
+  // library has made its own copy of what it reads often.
   void release_pages() const;
 
   int64_t parameter_bytes() const;  // bytes of all parameters in their own dtypes

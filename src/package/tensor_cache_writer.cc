@@ -21,18 +21,18 @@ namespace {
 
 }  // namespace
 
-// A shard that is being filled. One tensor alone goes straight to its file; a shard of several is kept in memory
-// until all of them are complete, since its number is known only when it is closed.
+// A shard that is being filled. One tensor alone goes straight to its file; a shard of several is kept in
+// memory until all of them are complete, since its number is known only when it is closed.
 struct TensorCacheWriter::ShardFile {
-  int number = -1;                       // set when closed, or at once for a tensor alone
+  int number = -1;  // set when closed, or at once for a tensor alone
   std::vector<size_t> tensors;
-  std::vector<std::byte> buffer;         // empty for a tensor alone
-  std::unique_ptr<AtomicFile> file;      // of a tensor alone
+  std::vector<std::byte> buffer;     // empty for a tensor alone
+  std::unique_ptr<AtomicFile> file;  // of a tensor alone
   Hasher sha256{Hasher::Kind::kSha256};
   Hasher md5{Hasher::Kind::kMd5};
   int64_t bytes = 0;
-  size_t incomplete = 0;                 // tensors that lack bytes
-  FileHash hash;                         // set when written
+  size_t incomplete = 0;  // tensors that lack bytes
+  FileHash hash;          // set when written
 
   std::string file_name() const { return "params_shard_" + std::to_string(number) + ".bin"; }
 };
@@ -56,7 +56,9 @@ size_t TensorCacheWriter::begin(const std::string& name, std::span<const int64_t
   if (!bytes || *bytes == 0) bug(name, "bad shape of a tensor: " + tensor_type_text(dtype, shape));
   Tensor tensor{.name = name, .shape = {shape.begin(), shape.end()}, .dtype = dtype, .bytes = *bytes};
   const size_t id = tensors_.size();
-  const auto aligned = [](int64_t size) { return (size + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment; };
+  const auto aligned = [](int64_t size) {
+    return (size + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
+  };
 
   int64_t offset = pending_ ? aligned(pending_->bytes) : 0;
   if (offset + *bytes >= kShardBytes) {
@@ -104,7 +106,8 @@ void TensorCacheWriter::write(size_t id, std::span<const std::byte> data) {
     std::copy(data.begin(), data.end(), shard.buffer.begin() + tensor.offset + tensor.written);
   }
   tensor.written += size;
-  if (tensor.written == tensor.bytes && size > 0 && --shard.incomplete == 0 && shard.number >= 0) complete(shard);
+  if (tensor.written == tensor.bytes && size > 0 && --shard.incomplete == 0 && shard.number >= 0)
+    complete(shard);
 }
 
 void TensorCacheWriter::close_pending() {
@@ -123,7 +126,8 @@ void TensorCacheWriter::complete(ShardFile& shard) {
     shard.buffer = std::vector<std::byte>();  // gives the memory back, which clear() would not
   }
   shard.file->commit();
-  shard.hash = {.file = shard.file_name(), .bytes = shard.bytes, .sha256 = shard.sha256.hex(), .md5 = shard.md5.hex()};
+  shard.hash = {
+      .file = shard.file_name(), .bytes = shard.bytes, .sha256 = shard.sha256.hex(), .md5 = shard.md5.hex()};
 }
 
 void TensorCacheWriter::finish(int64_t source_elements) {
@@ -151,9 +155,10 @@ void TensorCacheWriter::finish(int64_t source_elements) {
   }
   const double bytes = static_cast<double>(parameter_bytes_);
   const double elements = static_cast<double>(std::max<int64_t>(source_elements, 1));
-  const Json document = {{"metadata",
-                          {{"ParamSize", tensors_.size()}, {"ParamBytes", bytes}, {"BitsPerParam", bytes * 8 / elements}}},
-                         {"records", std::move(records)}};
+  const Json document = {
+      {"metadata",
+       {{"ParamSize", tensors_.size()}, {"ParamBytes", bytes}, {"BitsPerParam", bytes * 8 / elements}}},
+      {"records", std::move(records)}};
   write_file_atomic(dir_ / kTensorCacheFile, document.dump(4));
   files_.push_back(hash_file(dir_, std::string(kTensorCacheFile)));
 }

@@ -1,5 +1,5 @@
-// Writes the weights of a package: shards and tensor-cache.json, with MLC's rule of which tensor goes into which
-// shard. Nothing is held in memory but the shards that are still being filled.
+// Writes the weights of a package: shards and tensor-cache.json, with MLC's rule of which tensor goes into
+// which shard. Nothing is held in memory but the shards that are still being filled.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 namespace dovetail::package {
 
 inline constexpr int64_t kShardBytes = int64_t{32} << 20;
-// Tensors begin at multiples of this in a shard, so that they can be used in place. Only a tensor whose size is
-// no multiple (a scalar, for example) leaves a gap behind it.
+// Tensors begin at multiples of this in a shard, so that they can be used in place. Only a tensor whose size
+// is no multiple (a scalar, for example) leaves a gap behind it.
 inline constexpr int64_t kTensorAlignment = 64;
 
 // Writes into a folder that an AtomicDirectory makes whole. Not thread safe.
@@ -27,14 +27,14 @@ class TensorCacheWriter {
   TensorCacheWriter(const TensorCacheWriter&) = delete;
   TensorCacheWriter& operator=(const TensorCacheWriter&) = delete;
 
-  // Reserves the next place for a tensor; float32 is stored raw. Its bytes follow through write(). Several tensors
-  // may be open at once. Throws Error kInternal when the name was used before or the size overflows.
+  // Reserves the next place for a tensor; float32 is stored raw. Its bytes follow through write(). Several
+  // tensors may be open at once. Throws Error kInternal when the name was used before or the size overflows.
   size_t begin(const std::string& name, std::span<const int64_t> shape, DType dtype);
   // Appends to tensor `id`. Throws Error kIo, or kInternal when more bytes come than the tensor has.
   void write(size_t id, std::span<const std::byte> data);
 
-  // Writes what is pending and tensor-cache.json. `source_elements` is the number of weights before quantization,
-  // for BitsPerParam. Throws Error kInternal when a tensor is incomplete.
+  // Writes what is pending and tensor-cache.json. `source_elements` is the number of weights before
+  // quantization, for BitsPerParam. Throws Error kInternal when a tensor is incomplete.
   void finish(int64_t source_elements);
 
   // After finish(): the files written.

@@ -32,17 +32,23 @@ int64_t find_exponent(const std::byte* values, int64_t count) {
 
 float load_value(DType type, const std::byte* values, int64_t index) {
   switch (type) {
-    case DType::kFloat16: return f16_to_f32(load_bits<uint16_t>(values, index));
-    case DType::kBFloat16: return bf16_to_f32(load_bits<uint16_t>(values, index));
-    default: return std::bit_cast<float>(load_bits<uint32_t>(values, index));
+    case DType::kFloat16:
+      return f16_to_f32(load_bits<uint16_t>(values, index));
+    case DType::kBFloat16:
+      return bf16_to_f32(load_bits<uint16_t>(values, index));
+    default:
+      return std::bit_cast<float>(load_bits<uint32_t>(values, index));
   }
 }
 
 int64_t first_non_finite(DType type, const std::byte* values, int64_t count) {
   switch (type) {
-    case DType::kFloat16: return find_exponent<uint16_t, 0x7c00>(values, count);
-    case DType::kBFloat16: return find_exponent<uint16_t, 0x7f80>(values, count);
-    default: return find_exponent<uint32_t, 0x7f800000>(values, count);
+    case DType::kFloat16:
+      return find_exponent<uint16_t, 0x7c00>(values, count);
+    case DType::kBFloat16:
+      return find_exponent<uint16_t, 0x7f80>(values, count);
+    default:
+      return find_exponent<uint32_t, 0x7f800000>(values, count);
   }
 }
 

@@ -31,7 +31,8 @@ constexpr const char* kFetchAgain = "fetch this file again, or convert the check
 
 class Verifier {
  public:
-  Verifier(const fs::path& dir, bool deep, const std::atomic<bool>* cancel) : dir_(dir), deep_(deep), cancel_(cancel) {}
+  Verifier(const fs::path& dir, bool deep, const std::atomic<bool>* cancel)
+      : dir_(dir), deep_(deep), cancel_(cancel) {}
 
   VerifyReport run() {
     parts_ = read_package_parts(dir_, problems_);
@@ -73,12 +74,15 @@ class Verifier {
     const std::string name(kHashesFile);
     std::error_code ec;
     if (!fs::exists(fs::symlink_status(dir_ / name, ec))) {
-      report_.notes.push_back("no " + name + ": only the shards have a hash, in " + std::string(kTensorCacheFile));
+      report_.notes.push_back("no " + name + ": only the shards have a hash, in " +
+                              std::string(kTensorCacheFile));
       return;
     }
     try {
-      if (std::optional<Problem> bad = bad_package_file(dir_, name)) throw Error(ErrorCode::kMalformed, std::move(*bad));
-      for (FileHash& hash : parse_content_hashes(read_file(dir_ / name, kMaxListBytes))) hashes_.emplace(hash.file, std::move(hash));
+      if (std::optional<Problem> bad = bad_package_file(dir_, name))
+        throw Error(ErrorCode::kMalformed, std::move(*bad));
+      for (FileHash& hash : parse_content_hashes(read_file(dir_ / name, kMaxListBytes)))
+        hashes_.emplace(hash.file, std::move(hash));
     } catch (const Error& error) {
       problems_.add(error.problems());
       return;
@@ -106,29 +110,33 @@ class Verifier {
   // A problem of the file is already known: more about it would only repeat that.
   bool reported(const std::string& file) const {
     const std::vector<Problem>& kept = problems_.kept();
-    return std::any_of(kept.begin(), kept.end(), [&](const Problem& problem) { return problem.source == file; });
+    return std::any_of(kept.begin(), kept.end(),
+                       [&](const Problem& problem) { return problem.source == file; });
   }
 
   void check_schema() {
     if (!parts_.manifest) return;
     std::vector<contract::ParameterRecord> records, named;
     for (const StoredTensor& tensor : parts_.tensors->tensors()) {
-      records.push_back({tensor.name, {tensor.shape.begin(), tensor.shape.end()}, std::string(dtype_name(tensor.dtype))});
+      records.push_back(
+          {tensor.name, {tensor.shape.begin(), tensor.shape.end()}, std::string(dtype_name(tensor.dtype))});
       named.push_back(records.back());
       // MLC's models name the dimension of their vocabulary tables.
-      if (parts_.chat_config && tensor.shape.size() == 2 && tensor.shape[0] == parts_.chat_config->vocab_size) {
+      if (parts_.chat_config && tensor.shape.size() == 2 &&
+          tensor.shape[0] == parts_.chat_config->vocab_size) {
         named.back().shape[0] = "vocab_size";
       }
     }
     const std::string& expected = parts_.manifest->parameter_schema_id;
     const std::string actual = contract::parameter_schema_id(records);
     if (actual == expected || contract::parameter_schema_id(named) == expected) return;
-    problems_.add({.message = "the stored tensors are not those that the manifest describes (names, shapes or dtypes)",
-                   .source = std::string(contract::kManifestFile),
-                   .field = "weights.parameter_schema_id",
-                   .expected = expected,
-                   .actual = actual + " of " + std::string(kTensorCacheFile),
-                   .hint = "the two files come from different conversions; convert the checkpoint again"});
+    problems_.add(
+        {.message = "the stored tensors are not those that the manifest describes (names, shapes or dtypes)",
+         .source = std::string(contract::kManifestFile),
+         .field = "weights.parameter_schema_id",
+         .expected = expected,
+         .actual = actual + " of " + std::string(kTensorCacheFile),
+         .hint = "the two files come from different conversions; convert the checkpoint again"});
   }
 
   // A package that claims an input must hold the weights of its adapter.
@@ -136,8 +144,9 @@ class Verifier {
     if (!parts_.manifest) return;
     const auto has = [&](std::string_view part) {
       const auto& tensors = parts_.tensors->tensors();
-      return std::any_of(tensors.begin(), tensors.end(),
-                         [&](const StoredTensor& tensor) { return tensor.name.find(part) != std::string::npos; });
+      return std::any_of(tensors.begin(), tensors.end(), [&](const StoredTensor& tensor) {
+        return tensor.name.find(part) != std::string::npos;
+      });
     };
     for (const auto& [task_name, task] : parts_.manifest->tasks) {
       for (const auto& [name, input] : task.inputs) {
@@ -155,7 +164,8 @@ class Verifier {
 
   void check_bytes() {
     std::vector<std::string> files;
-    std::copy_if(files_.begin(), files_.end(), std::back_inserter(files), [&](const std::string& file) { return !reported(file); });
+    std::copy_if(files_.begin(), files_.end(), std::back_inserter(files),
+                 [&](const std::string& file) { return !reported(file); });
     int64_t total = 0;
     std::error_code ec;
     for (const std::string& file : files) total += static_cast<int64_t>(fs::file_size(dir_ / file, ec));
@@ -182,7 +192,8 @@ class Verifier {
   const Shard* find_shard(const std::string& file) const {
     if (!parts_.tensors) return nullptr;
     const auto& shards = parts_.tensors->shards();
-    const auto it = std::find_if(shards.begin(), shards.end(), [&](const Shard& shard) { return shard.file == file; });
+    const auto it =
+        std::find_if(shards.begin(), shards.end(), [&](const Shard& shard) { return shard.file == file; });
     return it == shards.end() ? nullptr : &*it;
   }
 
@@ -201,9 +212,11 @@ class Verifier {
       progress.advance(static_cast<int64_t>(block.size()));
     }
     std::vector<Problem> found;
-    const auto differs = [&](const char* what, const std::string_view document, const std::string& expected, const std::string& actual) {
+    const auto differs = [&](const char* what, const std::string_view document, const std::string& expected,
+                             const std::string& actual) {
       if (expected == actual) return;
-      found.push_back({.message = std::string("the content has changed: ") + what + " is not the one in " + std::string(document),
+      found.push_back({.message = std::string("the content has changed: ") + what + " is not the one in " +
+                                  std::string(document),
                        .source = file,
                        .expected = expected,
                        .actual = actual,
@@ -228,15 +241,18 @@ class Verifier {
       if (bad < 0) continue;
       const bool nan = std::isnan(load_value(type, values, bad));
       if (!nan && tensor.elements() == 1) continue;
-      found.push_back({.message = std::string("value ") + std::to_string(bad) + " is " + (nan ? "NaN" : "infinite"),
-                       .source = shard.file,
-                       .field = printable(tensor.name),
-                       .hint = "convert the checkpoint again; if that does not help, the checkpoint itself is damaged"});
+      found.push_back(
+          {.message = std::string("value ") + std::to_string(bad) + " is " + (nan ? "NaN" : "infinite"),
+           .source = shard.file,
+           .field = printable(tensor.name),
+           .hint = "convert the checkpoint again; if that does not help, the checkpoint itself is damaged"});
     }
     parts_.tensors->shards()[shard_index(shard)].mapping->release(0, static_cast<size_t>(shard.bytes));
   }
 
-  size_t shard_index(const Shard& shard) const { return static_cast<size_t>(&shard - parts_.tensors->shards().data()); }
+  size_t shard_index(const Shard& shard) const {
+    return static_cast<size_t>(&shard - parts_.tensors->shards().data());
+  }
 
   void count_files() {
     std::error_code ec;

@@ -53,7 +53,17 @@ class Terminal:
         self.wait_for(lambda: text in self.answers, f"the answer {text!r}")
 
     def end(self):
-        self.wait_for(lambda: self.process.poll() is not None, "the end")
+        """Drops the line and types Ctrl-D, until the program ends: what is typed just when the program takes over the
+        terminal may become part of the line."""
+
+        def ended():
+            for key in "\x03", "\x04":
+                if self.process.poll() is None:
+                    self.type(key)
+                    self.pump(0.3)
+            return self.process.poll() is not None
+
+        self.wait_for(ended, "the end")
         return self.process.returncode
 
 
@@ -104,7 +114,6 @@ def talk(terminal):
     terminal.type("\x1b[A!?\x08\x08\n")
     terminal.wait_for(lambda: terminal.answers.count("next\n") == 2, "the line from the history")
     terminal.prompts(6)
-    terminal.type("\x04")
     code = terminal.end()
     assert code == 0, f"exit code {code}"
     assert "> " not in terminal.answers, "the prompt must not be on stdout"

@@ -21,7 +21,8 @@ const fs::path kExample = DOVETAIL_EXAMPLE;
 const std::vector<ops::Level> kBoth{ops::Level::kAvx2, ops::Level::kAvx512};
 
 models::ModelPlan example_plan(const char* quantization = "q4f16_1") {
-  return models::plan_model(read_json(kExample / "config.json"), models::find_quantization(quantization), "config.json");
+  return models::plan_model(read_json(kExample / "config.json"), models::find_quantization(quantization),
+                            "config.json");
 }
 
 template <class Body>
@@ -52,7 +53,8 @@ class TempFolder : public ::testing::Test {
 TEST(Levels, AreParsedSortedAndChecked) {
   EXPECT_EQ(parse_levels("x86-64-v4,x86-64-v3"), kBoth);
   EXPECT_EQ(parse_levels("x86-64-v3,x86-64-v3"), std::vector{ops::Level::kAvx2});
-  for (const char* text : {"", ",", "x86-64-v2", "x86-64-v3,", "reference"}) EXPECT_NE(error_of([&] { parse_levels(text); }), "") << text;
+  for (const char* text : {"", ",", "x86-64-v2", "x86-64-v3,", "reference"})
+    EXPECT_NE(error_of([&] { parse_levels(text); }), "") << text;
 }
 
 TEST(Metadata, IsWhatTheContractReads) {
@@ -86,7 +88,8 @@ TEST_F(TempFolder, AMissingCompilerIsNamed) {
 TEST_F(TempFolder, AMissingToolchainSaysWhatToDo) {
   ::setenv("DOVETAIL_TOOLCHAIN", (folder_ / "none").c_str(), 1);
   EXPECT_NE(error_of([] { find_toolchain(); }).find("toolchain.json"), std::string::npos);
-  write_file_atomic(folder_ / "toolchain.json", R"({"flags": [], "tvm_includes": ["/nowhere"], "tvm_lib": ["/nowhere"]})");
+  write_file_atomic(folder_ / "toolchain.json",
+                    R"({"flags": [], "tvm_includes": ["/nowhere"], "tvm_lib": ["/nowhere"]})");
   ::setenv("DOVETAIL_TOOLCHAIN", folder_.c_str(), 1);
   const std::string text = error_of([] { find_toolchain(); });
   EXPECT_NE(text.find("exports.h"), std::string::npos) << text;
@@ -96,10 +99,12 @@ TEST_F(TempFolder, AMissingToolchainSaysWhatToDo) {
 TEST_F(TempFolder, AFailingCompilerLeavesNothingAndShowsItsCommand) {
   // "false" answers --version with exit code 1, so a script stands in for a compiler that breaks later.
   const fs::path compiler = folder_ / "broken";
-  write_file_atomic(compiler, "#!/bin/sh\n[ \"$1\" = --version ] && echo broken 1 && exit 0\necho it broke\nexit 3\n");
+  write_file_atomic(compiler,
+                    "#!/bin/sh\n[ \"$1\" = --version ] && echo broken 1 && exit 0\necho it broke\nexit 3\n");
   fs::permissions(compiler, fs::perms::owner_all);
   ::setenv("CXX", compiler.c_str(), 1);
-  const std::string text = error_of([&] { compile_library(example_plan(), kBoth, folder_ / "lib" / "x.so"); });
+  const std::string text =
+      error_of([&] { compile_library(example_plan(), kBoth, folder_ / "lib" / "x.so"); });
   EXPECT_NE(text.find("exit code 3"), std::string::npos) << text;
   EXPECT_NE(text.find("it broke"), std::string::npos) << text;
   EXPECT_NE(text.find("command: "), std::string::npos) << text;
@@ -108,7 +113,8 @@ TEST_F(TempFolder, AFailingCompilerLeavesNothingAndShowsItsCommand) {
 
 TEST_F(TempFolder, APackageOfAnotherVersionIsRefused) {
   const fs::path package = folder_ / "package";
-  convert::convert({.checkpoint = kExample, .output = package, .quantization = &models::find_quantization("q4f16_1")});
+  convert::convert(
+      {.checkpoint = kExample, .output = package, .quantization = &models::find_quantization("q4f16_1")});
   EXPECT_EQ(plan_package(package).manifest(), example_plan().manifest());
   Json manifest = read_json(package / "mlc-model-manifest.json");
   manifest["weights"]["parameter_schema_id"] = "sha256:" + std::string(64, '0');
@@ -125,7 +131,9 @@ TEST_F(TempFolder, CompilesWithinAMinuteAndReplacesTheOldLibrary) {
   write_file_atomic(output, "old");
   const CompileResult result = compile_library(example_plan("q0f32"), {ops::Level::kAvx2}, output);
   EXPECT_GT(result.bytes, 100'000);
-  EXPECT_EQ(read_file(output).substr(0, 4), "\x7f" "ELF");
+  EXPECT_EQ(read_file(output).substr(0, 4),
+            "\x7f"
+            "ELF");
   EXPECT_EQ(std::distance(fs::directory_iterator(output.parent_path()), fs::directory_iterator{}), 1);
 }
 

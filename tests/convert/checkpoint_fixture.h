@@ -53,7 +53,8 @@ inline std::string safetensors_text(const std::vector<TestTensor>& tensors) {
 inline const std::filesystem::path kMlcPackages = std::filesystem::path(DOVETAIL_TEST_DATA) / "mlc-packages";
 
 // A plan with the given weights, complete enough to be converted.
-inline models::ModelPlan make_plan(std::string_view quantization, std::vector<models::Weight> weights, int64_t vocab_size = 320) {
+inline models::ModelPlan make_plan(std::string_view quantization, std::vector<models::Weight> weights,
+                                   int64_t vocab_size = 320) {
   models::ModelPlan plan;
   plan.model_type = "test";
   plan.quantization = &models::find_quantization(quantization);
@@ -83,21 +84,24 @@ inline models::ModelPlan make_plan(std::string_view quantization, std::vector<mo
   return plan;
 }
 
-inline models::Weight weight_from(const std::string& name, std::vector<int64_t> shape, std::vector<std::string> tensors) {
+inline models::Weight weight_from(const std::string& name, std::vector<int64_t> shape,
+                                  std::vector<std::string> tensors) {
   return {.name = name, .shape = std::move(shape), .source = {.tensors = std::move(tensors)}};
 }
 
 // The weights of mlc-packages/llama_tiny in MLC's order.
 inline std::vector<models::Weight> llama_tiny_weights() {
   std::vector<models::Weight> out;
-  const auto add = [&](const std::string& name, std::vector<int64_t> shape, std::vector<std::string> tensors) {
+  const auto add = [&](const std::string& name, std::vector<int64_t> shape,
+                       std::vector<std::string> tensors) {
     out.push_back(weight_from(name, std::move(shape), std::move(tensors)));
   };
   add("model.embed_tokens.weight", {320, 64}, {"model.embed_tokens.weight"});
   for (int i = 0; i < 2; ++i) {
     const std::string layer = "model.layers." + std::to_string(i) + ".";
     const std::string attention = layer + "self_attn.", mlp = layer + "mlp.";
-    add(attention + "qkv_proj.weight", {128, 64}, {attention + "q_proj.weight", attention + "k_proj.weight", attention + "v_proj.weight"});
+    add(attention + "qkv_proj.weight", {128, 64},
+        {attention + "q_proj.weight", attention + "k_proj.weight", attention + "v_proj.weight"});
     add(attention + "o_proj.weight", {64, 64}, {attention + "o_proj.weight"});
     add(mlp + "gate_up_proj.weight", {224, 64}, {mlp + "gate_proj.weight", mlp + "up_proj.weight"});
     add(mlp + "down_proj.weight", {64, 112}, {mlp + "down_proj.weight"});

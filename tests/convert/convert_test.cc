@@ -43,7 +43,8 @@ std::vector<std::string> files_in(const fs::path& dir) {
   return out;
 }
 
-ConvertOptions options_for(const models::ModelPlan& plan, const fs::path& checkpoint, const fs::path& output) {
+ConvertOptions options_for(const models::ModelPlan& plan, const fs::path& checkpoint,
+                           const fs::path& output) {
   return {.checkpoint = checkpoint, .output = output, .quantization = plan.quantization, .threads = 2};
 }
 
@@ -65,8 +66,10 @@ TEST(Convert, BytesAreThoseOfMlc) {
     const fs::path mlc = kMlcPackages / "llama_tiny" / quantization;
     if (quantization != std::string("q4f32_1")) {
       // Nothing is float32: the shard and its document are the same file.
-      EXPECT_TRUE(read_text(temp / "p/params_shard_0.bin") == read_text(mlc / "params_shard_0.bin")) << quantization;
-      EXPECT_EQ(read_text(temp / "p/tensor-cache.json"), read_text(mlc / "tensor-cache.json")) << quantization;
+      EXPECT_TRUE(read_text(temp / "p/params_shard_0.bin") == read_text(mlc / "params_shard_0.bin"))
+          << quantization;
+      EXPECT_EQ(read_text(temp / "p/tensor-cache.json"), read_text(mlc / "tensor-cache.json"))
+          << quantization;
     }
     const TensorCache ours = TensorCache::open(temp / "p"), theirs = TensorCache::open(mlc);
     ASSERT_EQ(ours.tensors().size(), theirs.tensors().size());
@@ -85,7 +88,8 @@ TEST(Convert, BytesAreThoseOfMlc) {
       EXPECT_FALSE(a.stored_as_bf16);
       EXPECT_TRUE(b.stored_as_bf16);
       const std::vector<float> x = ours.materialize(a), y = theirs.materialize(b);
-      for (size_t k = 0; k < x.size(); ++k) ASSERT_EQ(bf16_to_f32(f32_to_bf16(x[k])), y[k]) << a.name << " " << k;
+      for (size_t k = 0; k < x.size(); ++k)
+        ASSERT_EQ(bf16_to_f32(f32_to_bf16(x[k])), y[k]) << a.name << " " << k;
     }
   }
 }
@@ -111,7 +115,8 @@ TEST(Convert, ChatConfigIsThatOfMlc) {
 TEST(Convert, TheEmbeddedCheckpointGivesAWholePackage) {
   for (const models::Quantization& quantization : models::quantizations()) {
     TempDir temp;
-    const ConvertSummary summary = convert({.checkpoint = kExample, .output = temp / "p", .quantization = &quantization});
+    const ConvertSummary summary =
+        convert({.checkpoint = kExample, .output = temp / "p", .quantization = &quantization});
     EXPECT_EQ(files_in(temp.path()), std::vector<std::string>{"p"});
     const TensorCache cache = TensorCache::open(temp / "p");
     EXPECT_EQ(static_cast<int64_t>(cache.tensors().size()), summary.parameters);
@@ -130,7 +135,8 @@ TEST(Convert, TheEmbeddedCheckpointGivesAWholePackage) {
     EXPECT_EQ(skipped, 16);
     // Every file but the list itself is in the list, with its hash.
     std::vector<std::string> listed{"dovetail-hashes.json"};
-    for (const package::FileHash& file : package::parse_content_hashes(read_text(temp / "p/dovetail-hashes.json"))) {
+    for (const package::FileHash& file :
+         package::parse_content_hashes(read_text(temp / "p/dovetail-hashes.json"))) {
       EXPECT_EQ(sha256_hex(read_text(temp / "p" / file.file)), file.sha256) << file.file;
       listed.push_back(file.file);
     }
@@ -143,7 +149,10 @@ TEST(Convert, ThreadsDoNotChangeBytes) {
   std::string first;
   for (const int threads : {1, 3}) {
     TempDir temp;
-    convert({.checkpoint = kExample, .output = temp / "p", .quantization = &models::find_quantization("q4f16_1"), .threads = threads});
+    convert({.checkpoint = kExample,
+             .output = temp / "p",
+             .quantization = &models::find_quantization("q4f16_1"),
+             .threads = threads});
     const std::string hashes = read_text(temp / "p/dovetail-hashes.json");
     if (first.empty()) first = hashes;
     EXPECT_EQ(hashes, first);
@@ -170,8 +179,9 @@ TEST(Convert, ColumnSlicesOfOneTable) {
     for (const int64_t row : {0, 1, 1499, 2999}) {
       uint32_t expected[12];
       std::byte scale[6];
-      quantize_row(DType::kBFloat16, reinterpret_cast<const std::byte*>(packed.bytes.data()) + (row * 480 + 96 * i) * 2, 96, DType::kFloat16,
-                   expected, scale);
+      quantize_row(DType::kBFloat16,
+                   reinterpret_cast<const std::byte*>(packed.bytes.data()) + (row * 480 + 96 * i) * 2, 96,
+                   DType::kFloat16, expected, scale);
       EXPECT_EQ(std::memcmp(words.data() + row * 48, expected, 48), 0) << i << " " << row;
       EXPECT_EQ(std::memcmp(scales.data() + row * 6, scale, 6), 0) << i << " " << row;
     }
@@ -188,13 +198,14 @@ TEST(Convert, GeneratedValuesAreWrittenAsTheyAre) {
   const models::ModelPlan plan = make_plan("q0f32", {generated, weight_from("a", {4}, {"a"})});
   convert_with_plan(plan, Json::object(), options_for(plan, temp / "hf", temp / "p"));
   const TensorCache cache = TensorCache::open(temp / "p");
-  EXPECT_EQ(cache.materialize(cache.get("computed")), (std::vector<float>{0.0f, 0.1f, 0.2f, 0.1f * 3, 0.4f, 0.5f}));
+  EXPECT_EQ(cache.materialize(cache.get("computed")),
+            (std::vector<float>{0.0f, 0.1f, 0.2f, 0.1f * 3, 0.4f, 0.5f}));
 }
 
 TEST(Convert, RefusesValuesThatAreNotFiniteOrDoNotFit) {
   TempDir temp;
-  TestTensor big = bf16_tensor("big", {4, 40}), nan = bf16_tensor("nan", {7}), inf = bf16_tensor("inf", {2, 64}),
-             limit = bf16_tensor("limit", {});
+  TestTensor big = bf16_tensor("big", {4, 40}), nan = bf16_tensor("nan", {7}),
+             inf = bf16_tensor("inf", {2, 64}), limit = bf16_tensor("limit", {});
   const auto put = [](TestTensor& tensor, size_t index, float value) {
     const uint16_t bits = f32_to_bf16(value);
     std::memcpy(tensor.bytes.data() + 2 * index, &bits, 2);
@@ -204,8 +215,9 @@ TEST(Convert, RefusesValuesThatAreNotFiniteOrDoNotFit) {
   put(inf, 70, -std::numeric_limits<float>::infinity());
   put(limit, 0, std::numeric_limits<float>::infinity());  // a limit that does not limit is fine
   write_checkpoint(temp / "hf", {big, nan, inf, limit});
-  const std::vector<models::Weight> weights = {weight_from("big", {4, 40}, {"big"}), weight_from("nan", {7}, {"nan"}),
-                                               weight_from("inf", {2, 64}, {"inf"}), weight_from("limit", {}, {"limit"})};
+  const std::vector<models::Weight> weights = {
+      weight_from("big", {4, 40}, {"big"}), weight_from("nan", {7}, {"nan"}),
+      weight_from("inf", {2, 64}, {"inf"}), weight_from("limit", {}, {"limit"})};
   for (const char* quantization : {"q4f16_1", "q0f16"}) {
     const models::ModelPlan plan = make_plan(quantization, weights);
     const std::string message = convert_error(plan, options_for(plan, temp / "hf", temp / "p"));
@@ -254,7 +266,8 @@ TEST(Convert, KeepsWhatIsAlreadyThere) {
   fs::create_directory(temp / "p");
   write_text(temp / "p/precious", "x");
   const models::ModelPlan plan = make_plan("q0f16", llama_tiny_weights());
-  EXPECT_HAS(convert_error(plan, options_for(plan, kMlcPackages / "llama_tiny/hf", temp / "p")), "is not an empty directory");
+  EXPECT_HAS(convert_error(plan, options_for(plan, kMlcPackages / "llama_tiny/hf", temp / "p")),
+             "is not an empty directory");
   EXPECT_EQ(files_in(temp / "p"), std::vector<std::string>{"precious"});
   EXPECT_EQ(files_in(temp.path()), std::vector<std::string>{"p"});
 }
@@ -269,7 +282,8 @@ void write_sparse_checkpoint(const fs::path& dir, const std::string& name, int64
   const uint64_t length = text.size();
   std::memcpy(file.data(), &length, 8);
   write_text(dir / "model.safetensors", file + text);
-  fs::resize_file(dir / "model.safetensors", static_cast<std::uintmax_t>(8 + static_cast<int64_t>(length) + bytes));
+  fs::resize_file(dir / "model.safetensors",
+                  static_cast<std::uintmax_t>(8 + static_cast<int64_t>(length) + bytes));
 }
 
 int64_t anonymous_bytes() {
@@ -321,8 +335,8 @@ TEST(ConvertMemory, APackedTableThatIsSplitIntoTables) {
     weights.push_back(weight);
   }
   const models::ModelPlan plan = make_plan("q0f16", weights, 320);
-  const int64_t growth =
-      peak_growth([&] { convert_with_plan(plan, Json::object(), options_for(plan, temp / "hf", temp / "p")); });
+  const int64_t growth = peak_growth(
+      [&] { convert_with_plan(plan, Json::object(), options_for(plan, temp / "hf", temp / "p")); });
   // 590 MB of checkpoint and as much of output, of which all tables are open at once.
   EXPECT_LT(growth, int64_t{448} << 20);
   const TensorCache cache = TensorCache::open(temp / "p");
@@ -334,8 +348,8 @@ TEST(ConvertMemory, OneTensorThatGrows) {
   TempDir temp;
   write_sparse_checkpoint(temp / "hf", "table", 65536, 1536);
   const models::ModelPlan plan = make_plan("q0f32", {weight_from("table", {65536, 1536}, {"table"})});
-  const int64_t growth =
-      peak_growth([&] { convert_with_plan(plan, Json::object(), options_for(plan, temp / "hf", temp / "p")); });
+  const int64_t growth = peak_growth(
+      [&] { convert_with_plan(plan, Json::object(), options_for(plan, temp / "hf", temp / "p")); });
   EXPECT_LT(growth, int64_t{256} << 20);  // its output has 403 MB
   EXPECT_EQ(fs::file_size(temp / "p/params_shard_0.bin"), 65536u * 1536u * 4u);
 }
@@ -348,15 +362,16 @@ TEST(ConvertMemory, ManyShards) {
   std::vector<models::Weight> weights(24, weight_from("", {8191, 1024}, {"table"}));
   for (size_t i = 0; i < weights.size(); ++i) weights[i].name = "weight." + std::to_string(i);
   const models::ModelPlan plan = make_plan("q0f16", weights, 8191);
-  const int64_t growth =
-      peak_growth([&] { convert_with_plan(plan, Json::object(), options_for(plan, temp / "hf", temp / "p")); });
+  const int64_t growth = peak_growth(
+      [&] { convert_with_plan(plan, Json::object(), options_for(plan, temp / "hf", temp / "p")); });
   EXPECT_LT(growth, int64_t{192} << 20);  // the output has 403 MB
 }
 
 TEST(ConvertInterrupted, CancellingLeavesNothing) {
   TempDir temp;
   write_sparse_checkpoint(temp / "hf", "table", 262144, 2048);
-  const models::ModelPlan plan = make_plan("q4f16_1", {weight_from("table.weight", {262144, 2048}, {"table"})});
+  const models::ModelPlan plan =
+      make_plan("q4f16_1", {weight_from("table.weight", {262144, 2048}, {"table"})});
   std::atomic<bool> cancel{false};
   ConvertOptions options = options_for(plan, temp / "hf", temp / "p");
   options.cancel = &cancel;

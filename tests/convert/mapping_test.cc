@@ -35,22 +35,26 @@ class MappingTest : public ::testing::Test {
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST_F(MappingTest, ListsMissingWrongAndExtraTensorsAtOnce) {
-  const models::ModelPlan plan = make_plan("q0f16", {weight_from("model.norm.weight", {64}, {"model.norm.weight"}),
-                                                     weight_from("model.up.weight", {8, 64}, {"model.up.weight"}),
-                                                     weight_from("a.very.different.one", {64, 8}, {"a.very.different.one"})});
-  const std::string message = error(plan, {bf16_tensor("model.norms.weight", {64}), bf16_tensor("model.up.weight", {9, 64}),
-                                           bf16_tensor("something.else.altogether", {2})});
+  const models::ModelPlan plan =
+      make_plan("q0f16", {weight_from("model.norm.weight", {64}, {"model.norm.weight"}),
+                          weight_from("model.up.weight", {8, 64}, {"model.up.weight"}),
+                          weight_from("a.very.different.one", {64, 8}, {"a.very.different.one"})});
+  const std::string message =
+      error(plan, {bf16_tensor("model.norms.weight", {64}), bf16_tensor("model.up.weight", {9, 64}),
+                   bf16_tensor("something.else.altogether", {2})});
   EXPECT_EQ(problems_, 5u) << message;
   EXPECT_HAS(message, "model.norm.weight: tensor is missing; is it \"model.norms.weight\"?");
   EXPECT_HAS(message, "a.very.different.one: tensor is missing\n");
   EXPECT_HAS(message, "model.up.weight: wrong shape (expected [8, 64], got [9, 64])");
-  EXPECT_HAS(message, "model.norms.weight: the model has no such weight; the nearest one is \"model.norm.weight\"");
+  EXPECT_HAS(message,
+             "model.norms.weight: the model has no such weight; the nearest one is \"model.norm.weight\"");
   EXPECT_HAS(message, "something.else.altogether: the model has no such weight (got BF16 [2])");
 }
 
 TEST_F(MappingTest, StacksTensorsAndChecksTheirSum) {
   const models::ModelPlan plan = make_plan("q0f16", {weight_from("qkv.weight", {12, 4}, {"q", "k", "v"})});
-  const Mapping mapping = map(plan, {bf16_tensor("v", {2, 4}), bf16_tensor("q", {8, 4}), bf16_tensor("k", {2, 4})});
+  const Mapping mapping =
+      map(plan, {bf16_tensor("v", {2, 4}), bf16_tensor("q", {8, 4}), bf16_tensor("k", {2, 4})});
   ASSERT_EQ(mapping.weights[0].parts.size(), 3u);
   EXPECT_EQ(mapping.weights[0].parts[0].rows, 8);
   EXPECT_HAS(error(plan, {bf16_tensor("v", {2, 4}), bf16_tensor("q", {8, 4}), bf16_tensor("k", {3, 4})}),
@@ -75,7 +79,8 @@ TEST_F(MappingTest, ColumnSlicesShareATensor) {
 }
 
 TEST_F(MappingTest, DimensionsOfOneDoNotMatter) {
-  const models::ModelPlan plan = make_plan("q0f16", {weight_from("a", {}, {"a"}), weight_from("b", {4, 3}, {"b"})});
+  const models::ModelPlan plan =
+      make_plan("q0f16", {weight_from("a", {}, {"a"}), weight_from("b", {4, 3}, {"b"})});
   EXPECT_EQ(map(plan, {bf16_tensor("a", {1}), bf16_tensor("b", {4, 1, 3})}).weights.size(), 2u);
   EXPECT_HAS(error(plan, {bf16_tensor("a", {2}), bf16_tensor("b", {3, 4})}), "wrong shape");
 }
@@ -89,7 +94,9 @@ TEST_F(MappingTest, RefusesOtherTypesByName) {
 TEST_F(MappingTest, CountsWhatIsSkipped) {
   models::ModelPlan plan = make_plan("q0f16", {weight_from("a", {4}, {"a"})});
   plan.skipped = {{"vision.", "not used"}, {"other.", "not used either"}};
-  const Mapping mapping = map(plan, {bf16_tensor("a", {4}), bf16_tensor("vision.x", {4}), bf16_tensor("vision.y", {6}),
+  const Mapping mapping = map(plan, {bf16_tensor("a", {4}),
+                                     bf16_tensor("vision.x", {4}),
+                                     bf16_tensor("vision.y", {6}),
                                      {"vision.ids", "I64", {1}, "12345678"}});
   ASSERT_EQ(mapping.skipped.size(), 1u);
   EXPECT_EQ(mapping.skipped[0].tensors, 3);
@@ -98,14 +105,18 @@ TEST_F(MappingTest, CountsWhatIsSkipped) {
 
 TEST_F(MappingTest, RefusesTwoNamesOfOneWeight) {
   models::ModelPlan plan = make_plan("q0f16", {weight_from("a", {4}, {"a"})});
-  plan.canonical_name = [](const std::string& name) { return name.starts_with("model.") ? name.substr(6) : name; };
+  plan.canonical_name = [](const std::string& name) {
+    return name.starts_with("model.") ? name.substr(6) : name;
+  };
   EXPECT_EQ(map(plan, {bf16_tensor("model.a", {4})}).weights.size(), 1u);
-  EXPECT_HAS(error(plan, {bf16_tensor("model.a", {4}), bf16_tensor("a", {4})}), "means the same weight as \"model.a\"");
+  EXPECT_HAS(error(plan, {bf16_tensor("model.a", {4}), bf16_tensor("a", {4})}),
+             "means the same weight as \"model.a\"");
 }
 
 // The four cases of a tied head, and the one where both exist and differ.
 TEST_F(MappingTest, TiedHeads) {
-  const models::Weight table = weight_from("model.embed_tokens.weight", {320, 4}, {"model.embed_tokens.weight"});
+  const models::Weight table =
+      weight_from("model.embed_tokens.weight", {320, 4}, {"model.embed_tokens.weight"});
   const models::Weight head = weight_from("lm_head.weight", {320, 4}, {"lm_head.weight"});
   const models::ModelPlan tied = make_plan("q0f16", {table}), untied = make_plan("q0f16", {table, head});
   const TestTensor embedding = bf16_tensor("model.embed_tokens.weight", {320, 4});
@@ -123,13 +134,16 @@ TEST_F(MappingTest, TiedHeads) {
 }
 
 TEST_F(MappingTest, PaddingRowsOfTheVocabularyAreLeftOut) {
-  const models::ModelPlan plan = make_plan("q0f16", {weight_from("model.embed_tokens.weight", {320, 4}, {"model.embed_tokens.weight"})});
+  const models::ModelPlan plan =
+      make_plan("q0f16", {weight_from("model.embed_tokens.weight", {320, 4}, {"model.embed_tokens.weight"})});
   const Mapping mapping = map(plan, {bf16_tensor("model.embed_tokens.weight", {384, 4})});
   EXPECT_EQ(mapping.weights[0].parts[0].rows, 320);
   ASSERT_EQ(mapping.notes.size(), 1u);
   EXPECT_HAS(mapping.notes[0], "64 padding rows");
-  EXPECT_HAS(error(plan, {bf16_tensor("model.embed_tokens.weight", {319, 4})}), "expected [320, 4], got [319, 4]");
-  EXPECT_HAS(error(plan, {bf16_tensor("model.embed_tokens.weight", {5000, 4})}), "expected [320, 4], got [5000, 4]");
+  EXPECT_HAS(error(plan, {bf16_tensor("model.embed_tokens.weight", {319, 4})}),
+             "expected [320, 4], got [319, 4]");
+  EXPECT_HAS(error(plan, {bf16_tensor("model.embed_tokens.weight", {5000, 4})}),
+             "expected [320, 4], got [5000, 4]");
 }
 
 }  // namespace

@@ -23,7 +23,9 @@ struct Row {
   std::vector<uint32_t> words;
   std::vector<std::byte> scales;
 
-  float scale(size_t group, DType dtype) const { return load_value(dtype, scales.data(), static_cast<int64_t>(group)); }
+  float scale(size_t group, DType dtype) const {
+    return load_value(dtype, scales.data(), static_cast<int64_t>(group));
+  }
   bool operator==(const Row&) const = default;
 };
 
@@ -31,14 +33,16 @@ using Function = void (*)(DType, const std::byte*, int64_t, DType, uint32_t*, st
 
 Row run(Function function, DType source, const std::vector<std::byte>& values, int64_t cols, DType model) {
   const size_t groups = static_cast<size_t>((cols + 31) / 32);
-  Row row{.words = std::vector<uint32_t>(groups * 4, 0xcccccccc), .scales = std::vector<std::byte>(groups * static_cast<size_t>(dtype_bytes(model)))};
+  Row row{.words = std::vector<uint32_t>(groups * 4, 0xcccccccc),
+          .scales = std::vector<std::byte>(groups * static_cast<size_t>(dtype_bytes(model)))};
   function(source, values.data(), cols, model, row.words.data(), row.scales.data());
   return row;
 }
 
 std::vector<std::byte> pack(DType type, const std::vector<float>& values) {
   std::vector<std::byte> out(values.size() * static_cast<size_t>(dtype_bytes(type)));
-  portable::convert_values(DType::kFloat32, reinterpret_cast<const std::byte*>(values.data()), static_cast<int64_t>(values.size()), type, out.data());
+  portable::convert_values(DType::kFloat32, reinterpret_cast<const std::byte*>(values.data()),
+                           static_cast<int64_t>(values.size()), type, out.data());
   return out;
 }
 
@@ -48,15 +52,18 @@ TEST(Quantize, EdgesAreThoseOfMlc) {
   for (const DType model : {DType::kFloat16, DType::kFloat32}) {
     std::vector<float> rows[2] = {std::vector<float>(64), std::vector<float>(64)};
     // numpy.linspace(-1, 1, 32)
-    for (int i = 0; i < 32; ++i) rows[0][static_cast<size_t>(i)] = static_cast<float>(-1.0 + i * (2.0 / 31.0));
+    for (int i = 0; i < 32; ++i)
+      rows[0][static_cast<size_t>(i)] = static_cast<float>(-1.0 + i * (2.0 / 31.0));
     rows[1][5] = std::numeric_limits<float>::infinity();
     for (size_t i = 32; i < 64; ++i) rows[1][i] = model == DType::kFloat16 ? 1e-7f : 1e-30f;
     for (const Function function : {quantize_row, portable::quantize_row}) {
       for (size_t r = 0; r < 2; ++r) {
         const Row row = run(function, DType::kFloat32, pack(DType::kFloat32, rows[r]), 64, model);
         for (size_t i = 0; i < 8; ++i) {
-          // The tiny value underflows its scale in float16 only, but is 7 times its scale in float32: 14 both times.
-          EXPECT_EQ(row.words[i], std::stoul(expected["q_weight_hex"][r][i].get<std::string>(), nullptr, 16)) << r << " " << i;
+          // The tiny value underflows its scale in float16 only, but is 7 times its scale in float32: 14 both
+          // times.
+          EXPECT_EQ(row.words[i], std::stoul(expected["q_weight_hex"][r][i].get<std::string>(), nullptr, 16))
+              << r << " " << i;
         }
         for (size_t g = 0; g < 2; ++g) {
           const Json& scale = expected[model == DType::kFloat16 ? "q_scale_f16" : "q_scale_f32"][r][g];
@@ -78,11 +85,15 @@ TEST(Quantize, RowsThatEndInsideAGroup) {
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 13) - 6.0f;
     std::vector<float> padded = values;
     padded.resize(static_cast<size_t>((cols + 31) / 32 * 32), 0.0f);
-    const Row row = run(quantize_row, DType::kBFloat16, pack(DType::kBFloat16, values), cols, DType::kFloat16);
-    const Row whole = run(quantize_row, DType::kBFloat16, pack(DType::kBFloat16, padded), static_cast<int64_t>(padded.size()), DType::kFloat16);
+    const Row row =
+        run(quantize_row, DType::kBFloat16, pack(DType::kBFloat16, values), cols, DType::kFloat16);
+    const Row whole = run(quantize_row, DType::kBFloat16, pack(DType::kBFloat16, padded),
+                          static_cast<int64_t>(padded.size()), DType::kFloat16);
     EXPECT_EQ(row.scales, whole.scales) << cols;
     for (int64_t i = 0; i < static_cast<int64_t>(padded.size()); ++i) {
-      const auto nibble = [&](const Row& r) { return r.words[static_cast<size_t>(i / 8)] >> (4 * (i % 8)) & 15u; };
+      const auto nibble = [&](const Row& r) {
+        return r.words[static_cast<size_t>(i / 8)] >> (4 * (i % 8)) & 15u;
+      };
       EXPECT_EQ(nibble(row), i < cols ? nibble(whole) : 0u) << cols << " " << i;
     }
   }
@@ -101,7 +112,8 @@ TEST(Quantize, ValuesComeBack) {
   }
 }
 
-// Every bit pattern of 16 bits, and random ones of 32, in random company: both implementations give the same bytes.
+// Every bit pattern of 16 bits, and random ones of 32, in random company: both implementations give the same
+// bytes.
 TEST(Quantize, EveryCpuLevelGivesTheSame) {
   std::mt19937 random(11);
   for (const DType source : {DType::kFloat16, DType::kBFloat16, DType::kFloat32}) {
@@ -116,19 +128,24 @@ TEST(Quantize, EveryCpuLevelGivesTheSame) {
       if (kind > 0) {
         const float scale = std::ldexp(1.0f, static_cast<int>(i / 32 % 60) - (kind == 1 ? 140 : 30));
         const float value = (static_cast<float>(bits) / 4294967296.0f - 0.5f) * scale;
-        bits = source == DType::kFloat32 ? std::bit_cast<uint32_t>(value) : source == DType::kFloat16 ? f32_to_f16(value) : f32_to_bf16(value);
+        bits = source == DType::kFloat32   ? std::bit_cast<uint32_t>(value)
+               : source == DType::kFloat16 ? f32_to_f16(value)
+                                           : f32_to_bf16(value);
       }
       std::memcpy(values.data() + i * dtype_bytes(source), &bits, static_cast<size_t>(dtype_bytes(source)));
     }
     for (const DType model : {DType::kFloat16, DType::kFloat32}) {
       for (int64_t row = 0; row < rows; ++row) {
-        const std::vector<std::byte> one(values.begin() + row * kCols * dtype_bytes(source), values.begin() + (row + 1) * kCols * dtype_bytes(source));
+        const std::vector<std::byte> one(values.begin() + row * kCols * dtype_bytes(source),
+                                         values.begin() + (row + 1) * kCols * dtype_bytes(source));
         const Row fast = run(quantize_row, source, one, kCols, model);
         const Row plain = run(portable::quantize_row, source, one, kCols, model);
         ASSERT_EQ(fast.words, plain.words) << dtype_name(source) << " row " << row;
         for (size_t g = 0; g < kCols / 32; ++g) {
           const float a = fast.scale(g, model), b = plain.scale(g, model);
-          ASSERT_TRUE(std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (std::isnan(a) && std::isnan(b))) << row << " " << g;
+          ASSERT_TRUE(std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
+                      (std::isnan(a) && std::isnan(b)))
+              << row << " " << g;
         }
       }
     }
@@ -141,7 +158,8 @@ TEST(ConvertValues, EveryCpuLevelGivesTheSame) {
     const int64_t count = 65536 + 5;
     std::vector<std::byte> values(static_cast<size_t>(count * dtype_bytes(source)));
     for (int64_t i = 0; i < count; ++i) {
-      const uint32_t bits = source == DType::kFloat32 ? static_cast<uint32_t>(random()) : static_cast<uint32_t>(i);
+      const uint32_t bits =
+          source == DType::kFloat32 ? static_cast<uint32_t>(random()) : static_cast<uint32_t>(i);
       std::memcpy(values.data() + i * dtype_bytes(source), &bits, static_cast<size_t>(dtype_bytes(source)));
     }
     for (const DType target : {DType::kFloat16, DType::kBFloat16, DType::kFloat32}) {
@@ -150,7 +168,8 @@ TEST(ConvertValues, EveryCpuLevelGivesTheSame) {
       portable::convert_values(source, values.data(), count, target, plain.data());
       for (int64_t i = 0; i < count; ++i) {
         const float a = load_value(target, fast.data(), i), b = load_value(target, plain.data(), i);
-        ASSERT_TRUE(std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (std::isnan(a) && std::isnan(b)))
+        ASSERT_TRUE(std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
+                    (std::isnan(a) && std::isnan(b)))
             << dtype_name(source) << " to " << dtype_name(target) << " at " << i;
       }
     }

@@ -37,10 +37,10 @@ std::string with_header(const std::string& header, const std::string& data) {
 }
 
 TEST(Safetensors, ReadsTensors) {
-  const std::vector<SafeTensor> tensors =
-      parse(with_header(R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
-                        R"("b":{"dtype":"I64","shape":[],"data_offsets":[8,16]}}   )",
-                        std::string(16, 'x')));
+  const std::vector<SafeTensor> tensors = parse(
+      with_header(R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                  R"("b":{"dtype":"I64","shape":[],"data_offsets":[8,16]}}   )",
+                  std::string(16, 'x')));
   ASSERT_EQ(tensors.size(), 2u);
   EXPECT_EQ(tensors[0].dtype, DType::kFloat32);
   EXPECT_EQ(tensors[0].bytes, 8);
@@ -52,14 +52,15 @@ TEST(Safetensors, ReadsTensors) {
 TEST(Safetensors, RefusesAFileTruncatedAnywhere) {
   const std::string file = safetensors_text({bf16_tensor("a", {3, 4}), bf16_tensor("b", {5})});
   ASSERT_EQ(parse(file).size(), 2u);
-  for (size_t size = 0; size < file.size(); ++size) EXPECT_NE(parse_error(file.substr(0, size)), "accepted") << size;
+  for (size_t size = 0; size < file.size(); ++size)
+    EXPECT_NE(parse_error(file.substr(0, size)), "accepted") << size;
   EXPECT_NE(parse_error(file + "x").find("longer than its tensors"), std::string::npos);
 }
 
 TEST(Safetensors, RefusesHeaderLengths) {
   const std::string file = safetensors_text({bf16_tensor("a", {3, 4})});
-  for (const uint64_t length : {uint64_t{1} << 63, ~uint64_t{0}, ~uint64_t{0} - 7, uint64_t{file.size() - 7}, uint64_t{100'000'001}, uint64_t{0},
-                                uint64_t{1}}) {
+  for (const uint64_t length : {uint64_t{1} << 63, ~uint64_t{0}, ~uint64_t{0} - 7, uint64_t{file.size() - 7},
+                                uint64_t{100'000'001}, uint64_t{0}, uint64_t{1}}) {
     std::string changed = file;
     std::memcpy(changed.data(), &length, 8);
     EXPECT_NE(parse_error(changed), "accepted") << length;
@@ -85,9 +86,11 @@ TEST(Safetensors, RefusesBadHeaders) {
       {one("F32", "\"2\"", "[0,8]"), "expected an array"},
       {R"({"a":[]})", "expected an object"},
       {R"({"a":{"dtype":"F32","shape":[2]}})", "data_offsets: is missing"},
-      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "overlaps"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+       "overlaps"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "leaves a hole"},
-      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "duplicate"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+       "duplicate"},
       {R"({"a":{"dtype":"F32","shape":[[[[[[[[2]]]]]]]],"data_offsets":[0,8]}})", "nested deeper"},
       {R"([])", "no JSON object"},
       {"{\"\xff\":1}", "not valid JSON"},
@@ -103,7 +106,9 @@ TEST(Checkpoint, ReadsFilesOfAnIndex) {
   TempDir temp;
   write_text(temp / "x1.safetensors", safetensors_text({bf16_tensor("a", {2})}));
   write_text(temp / "x2.safetensors", safetensors_text({bf16_tensor("b", {3}), bf16_tensor("c", {1})}));
-  const auto index = [&](const std::string& map) { write_text(temp / "model.safetensors.index.json", R"({"metadata":{},"weight_map":)" + map + "}"); };
+  const auto index = [&](const std::string& map) {
+    write_text(temp / "model.safetensors.index.json", R"({"metadata":{},"weight_map":)" + map + "}");
+  };
   index(R"({"a":"x1.safetensors","b":"x2.safetensors","c":"x2.safetensors"})");
   const Checkpoint checkpoint = open_checkpoint(temp.path());
   ASSERT_EQ(checkpoint.tensors.size(), 3u);
@@ -141,7 +146,8 @@ TEST(Checkpoint, SaysWhichWeightsThereAre) {
     open_checkpoint(temp.path());
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("got model.gguf, pytorch_model.bin"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("got model.gguf, pytorch_model.bin"), std::string::npos)
+        << error.what();
   }
 }
 

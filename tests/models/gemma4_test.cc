@@ -305,7 +305,9 @@ TEST_P(EveryLevel, PredictedAudioRowsAreProduced) {
   for (size_t length = 161; length < 60'000; length += 997) lengths.push_back(length);
   for (const size_t length : lengths) {
     const std::vector<float> silence(length, 0.0f);
-    EXPECT_EQ(loaded.model.audio()(context, silence).size(), static_cast<size_t>(audio_rows(static_cast<int64_t>(length))) * hidden) << length;
+    EXPECT_EQ(loaded.model.audio()(context, silence).size(),
+              static_cast<size_t>(audio_rows(static_cast<int64_t>(length))) * hidden)
+        << length;
   }
 }
 

@@ -1,6 +1,6 @@
-// Llama against the logits that MLC's own library computed (tests/data/mlc-packages/llama_tiny/*/logits.json). MLC
-// computes q0f16 and q4f16_1 in float16, and its q4f32_1 package holds the scales rounded to bfloat16, which ours does
-// not; both cost about 1e-2.
+// Llama against the logits that MLC's own library computed
+// (tests/data/mlc-packages/llama_tiny/*/logits.json). MLC computes q0f16 and q4f16_1 in float16, and its
+// q4f32_1 package holds the scales rounded to bfloat16, which ours does not; both cost about 1e-2.
 #include "models/llama.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,8 @@ using LlamaModel = Llama<LlamaRuntimeConfig>;
 
 const fs::path kFolder = fs::path(DOVETAIL_TEST_DATA) / "mlc-packages" / "llama_tiny";
 
-std::vector<float> append(ops::Context& context, Loaded<LlamaModel, LlamaRuntimeConfig>& loaded, KvCache& cache, const std::vector<int32_t>& ids) {
+std::vector<float> append(ops::Context& context, Loaded<LlamaModel, LlamaRuntimeConfig>& loaded,
+                          KvCache& cache, const std::vector<int32_t>& ids) {
   std::vector<float> embeddings(ids.size() * static_cast<size_t>(loaded.model.hidden_size()));
   std::vector<float> logits(static_cast<size_t>(loaded.model.vocab_size()));
   loaded.model.embed(context, ids, embeddings.data());
@@ -31,21 +32,26 @@ TEST_P(EveryLevel, AgreesWithMlc) {
   const Json config = read_json(kFolder / "hf" / "config.json");
   constexpr float kTolerance = 2e-2f;
   for (const char* quantization : {"q0f16", "q4f16_1", "q4f32_1"}) {
-    Loaded<LlamaModel, LlamaRuntimeConfig> loaded(kFolder / "hf", {parse_llama_config(config, "config.json")}, quantization);
+    Loaded<LlamaModel, LlamaRuntimeConfig> loaded(kFolder / "hf", {parse_llama_config(config, "config.json")},
+                                                  quantization);
     ops::Context context(GetParam(), 2);
     context.precision = ops::Precision::kExact;
     const Json reference = read_json(kFolder / quantization / "logits.json");
     const auto cache = loaded.new_cache(context);
-    const std::vector<float> first = append(context, loaded, *cache, reference["prompt_ids"].get<std::vector<int32_t>>());
-    EXPECT_LE(largest_difference(first, reference["prefill_logits"].get<std::vector<float>>()), kTolerance) << quantization;
+    const std::vector<float> first =
+        append(context, loaded, *cache, reference["prompt_ids"].get<std::vector<int32_t>>());
+    EXPECT_LE(largest_difference(first, reference["prefill_logits"].get<std::vector<float>>()), kTolerance)
+        << quantization;
     for (const Json& step : reference["decode"]) {
       const std::vector<float> logits = append(context, loaded, *cache, {step["token"].get<int32_t>()});
-      EXPECT_LE(largest_difference(logits, step["logits"].get<std::vector<float>>()), kTolerance) << quantization;
+      EXPECT_LE(largest_difference(logits, step["logits"].get<std::vector<float>>()), kTolerance)
+          << quantization;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Llama, EveryLevel, ::testing::ValuesIn(runnable_levels()), [](const auto& info) { return level_label(info.param); });
+INSTANTIATE_TEST_SUITE_P(Llama, EveryLevel, ::testing::ValuesIn(runnable_levels()),
+                         [](const auto& info) { return level_label(info.param); });
 
 TEST(Rotary, Llama3ScalingLeavesHighFrequenciesAlone) {
   const RotaryConfig plain{.theta = 500000.0};

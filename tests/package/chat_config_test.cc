@@ -43,8 +43,8 @@ TEST(ChatConfig, ReadsValues) {
 
 TEST(ChatConfig, OptionalMembersHaveDefaults) {
   Json document = parse_json(read_text(kPackages / "llama_tiny/q4f16_1" / kChatConfigFile), "test");
-  for (const char* name : {"version", "active_vocab_size", "temperature", "top_p", "tokenizer_info", "eos_token_id",
-                           "model_task", "attention_sink_size", "embedding_metadata"}) {
+  for (const char* name : {"version", "active_vocab_size", "temperature", "top_p", "tokenizer_info",
+                           "eos_token_id", "model_task", "attention_sink_size", "embedding_metadata"}) {
     document.erase(name);
   }
   document["something_new"] = 1;
@@ -65,7 +65,10 @@ TEST(ChatConfig, RefusesBadMembers) {
       {[](Json& d) { d["conv_template"]["roles"].erase("user"); }, "conv_template.roles.user: is missing"},
       {[](Json& d) { d["conv_template"]["roles"]["user"] = 1; }, "conv_template.roles.user: wrong type"},
       {[](Json& d) { d["conv_template"]["seps"] = Json::array(); }, "expected 1 or 2, got 0"},
-      {[](Json& d) { d["conv_template"]["stop_token_ids"] = {1, -1}; }, "stop_token_ids[1]: out of range"},
+      {[](Json& d) {
+         d["conv_template"]["stop_token_ids"] = {1, -1};
+       },
+       "stop_token_ids[1]: out of range"},
       {[](Json& d) { d["conv_template"]["stop_str"] = "x"; }, "expected an array, got a string"},
       {[](Json& d) { d["vocab_size"] = 0; }, "vocab_size: out of range"},
       {[](Json& d) { d["vocab_size"] = 1e9; }, "vocab_size: out of range"},

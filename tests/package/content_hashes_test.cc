@@ -28,13 +28,14 @@ TEST(ContentHashes, RoundTrip) {
 TEST(ContentHashes, RefusesBadLists) {
   const std::string hash(64, '0');
   const auto list = [&](const std::string& path, const std::string& bytes, const std::string& sha) {
-    return R"({"schema":"dovetail.content-hashes","schema_version":1,"files":[{"path":")" + path + R"(","nbytes":)" +
-           bytes + R"(,"sha256":")" + sha + R"("}]})";
+    return R"({"schema":"dovetail.content-hashes","schema_version":1,"files":[{"path":")" + path +
+           R"(","nbytes":)" + bytes + R"(,"sha256":")" + sha + R"("}]})";
   };
   EXPECT_EQ(parse_content_hashes(list("a", "1", hash)).size(), 1u);
   for (const std::string& bad :
-       {list("../a", "1", hash), list("/a", "1", hash), list("", "1", hash), list("a", "-1", hash), list("a", "1.5", hash),
-        list("a", "1", hash.substr(1)), list("a", "1", std::string(64, 'A')), std::string("[]"), std::string("{}"),
+       {list("../a", "1", hash), list("/a", "1", hash), list("", "1", hash), list("a", "-1", hash),
+        list("a", "1.5", hash), list("a", "1", hash.substr(1)), list("a", "1", std::string(64, 'A')),
+        std::string("[]"), std::string("{}"),
         std::string(R"({"schema":"other","schema_version":1,"files":[]})"),
         std::string(R"({"schema":"dovetail.content-hashes","schema_version":2,"files":[]})")}) {
     EXPECT_THROW(parse_content_hashes(bad), Error) << bad;

@@ -48,7 +48,8 @@ TEST(TensorCache, ReadsEveryPackageMadeByMlc) {
     ++packages;
     const TensorCache cache = TensorCache::open(entry.path().parent_path());
     const Json document = read_json(entry.path());
-    EXPECT_EQ(static_cast<double>(cache.parameter_bytes()), document["metadata"]["ParamBytes"].get<double>()) << entry;
+    EXPECT_EQ(static_cast<double>(cache.parameter_bytes()), document["metadata"]["ParamBytes"].get<double>())
+        << entry;
     EXPECT_EQ(cache.tensors().size(), document["metadata"]["ParamSize"].get<size_t>());
     for (const Shard& shard : cache.shards()) EXPECT_EQ(md5_hex(shard.mapping->bytes()), shard.md5);
   }
@@ -130,7 +131,8 @@ TEST(TensorCache, RefusesBadDocuments) {
   const auto tensor = [](Json& d, int i) -> Json& { return d["records"][0]["records"][i]; };
   const std::vector<Corruption> cases = {
       {"no records", [](Json& d) { d.erase("records"); }, "records: is missing"},
-      {"records is an object", [](Json& d) { d["records"] = Json::object(); }, "expected an array, got an object"},
+      {"records is an object", [](Json& d) { d["records"] = Json::object(); },
+       "expected an array, got an object"},
       {"escape", [](Json& d) { d["records"][0]["dataPath"] = "../x.bin"; }, "leaves the package"},
       {"absolute", [](Json& d) { d["records"][0]["dataPath"] = "/etc/passwd"; }, "absolute"},
       {"drive", [](Json& d) { d["records"][0]["dataPath"] = "C:\\x"; }, "contains \":\""},
@@ -149,17 +151,30 @@ TEST(TensorCache, RefusesBadDocuments) {
       {"format", [&](Json& d) { tensor(d, 0)["format"] = "f16"; }, "unknown format"},
       {"zero dimension", [&](Json& d) { tensor(d, 0)["shape"][0] = 0; }, "shape[0]: out of range"},
       {"negative dimension", [&](Json& d) { tensor(d, 0)["shape"][0] = -320; }, "shape[0]: out of range"},
-      {"symbolic dimension", [&](Json& d) { tensor(d, 0)["shape"][0] = "vocab_size"; }, "shape[0]: out of range"},
-      {"overflow", [&](Json& d) { tensor(d, 0)["shape"] = {int64_t{1} << 40, int64_t{1} << 40}; }, "overflows"},
-      {"shape and size differ", [&](Json& d) { tensor(d, 0)["shape"][0] = 319; }, "expected 10208, got 10240"},
-      {"float32 raw, half size", [&](Json& d) { tensor(d, 1)["dtype"] = "float32"; tensor(d, 1)["format"] = "raw"; },
+      {"symbolic dimension", [&](Json& d) { tensor(d, 0)["shape"][0] = "vocab_size"; },
+       "shape[0]: out of range"},
+      {"overflow",
+       [&](Json& d) {
+         tensor(d, 0)["shape"] = {int64_t{1} << 40, int64_t{1} << 40};
+       },
+       "overflows"},
+      {"shape and size differ", [&](Json& d) { tensor(d, 0)["shape"][0] = 319; },
+       "expected 10208, got 10240"},
+      {"float32 raw, half size",
+       [&](Json& d) {
+         tensor(d, 1)["dtype"] = "float32";
+         tensor(d, 1)["format"] = "raw";
+       },
        "expected 2560, got 1280"},
       {"negative offset", [&](Json& d) { tensor(d, 0)["byteOffset"] = -1; }, "byteOffset: out of range"},
       {"offset after the end", [&](Json& d) { tensor(d, 0)["byteOffset"] = 62848; }, "ends after its shard"},
       {"offset overflow", [&](Json& d) { tensor(d, 0)["byteOffset"] = INT64_MAX; }, "ends after its shard"},
-      {"overlap", [&](Json& d) { tensor(d, 1)["byteOffset"] = 10236; }, "overlaps \"model.embed_tokens.q_weight\""},
-      {"record is a list", [&](Json& d) { tensor(d, 0) = Json::array(); }, "expected an object, got an array"},
-      {"nine dimensions", [&](Json& d) { tensor(d, 0)["shape"] = std::vector<int>(9, 1); }, "too many dimensions"},
+      {"overlap", [&](Json& d) { tensor(d, 1)["byteOffset"] = 10236; },
+       "overlaps \"model.embed_tokens.q_weight\""},
+      {"record is a list", [&](Json& d) { tensor(d, 0) = Json::array(); },
+       "expected an object, got an array"},
+      {"nine dimensions", [&](Json& d) { tensor(d, 0)["shape"] = std::vector<int>(9, 1); },
+       "too many dimensions"},
   };
   EXPECT_EQ(TensorCache::parse(good.dump()).tensors().size(), 25u);
   for (const Corruption& item : cases) {

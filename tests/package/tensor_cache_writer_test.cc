@@ -36,7 +36,8 @@ std::vector<std::string> places(const std::vector<int64_t>& sizes) {
     out.push_back(cache.shards()[tensor.shard].file.substr(13, 1) + ":" + std::to_string(tensor.offset));
     EXPECT_EQ(tensor.bytes, sizes[i]);
     const auto bytes = cache.bytes(tensor);
-    EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [&](std::byte b) { return b == static_cast<std::byte>(i + 1); }));
+    EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(),
+                            [&](std::byte b) { return b == static_cast<std::byte>(i + 1); }));
   }
   for (const Shard& shard : cache.shards()) EXPECT_EQ(md5_hex(shard.mapping->bytes()), shard.md5);
   return out;
@@ -44,7 +45,9 @@ std::vector<std::string> places(const std::vector<int64_t>& sizes) {
 
 using Places = std::vector<std::string>;
 
-TEST(TensorCacheWriter, SmallTensorsShareAShard) { EXPECT_EQ(places({64, 128, 64}), (Places{"0:0", "0:64", "0:192"})); }
+TEST(TensorCacheWriter, SmallTensorsShareAShard) {
+  EXPECT_EQ(places({64, 128, 64}), (Places{"0:0", "0:64", "0:192"}));
+}
 
 TEST(TensorCacheWriter, ABigTensorGoesAloneAtOnceAndThePendingShardStaysOpen) {
   // t1 takes number 0 although t0 came before it, and t2 still joins t0.
@@ -99,7 +102,8 @@ TEST(TensorCacheWriter, TensorsMayArriveInBlocksAndInterleaved) {
   EXPECT_EQ(cache.shards().size(), 3u);
   for (const char* name : {"a", "b", "c"}) {
     const auto bytes = cache.bytes(cache.get(name));
-    EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](std::byte value) { return value == std::byte{7}; }));
+    EXPECT_TRUE(
+        std::all_of(bytes.begin(), bytes.end(), [](std::byte value) { return value == std::byte{7}; }));
   }
   EXPECT_EQ(writer.files().size(), 4u);
   for (const FileHash& file : writer.files()) {

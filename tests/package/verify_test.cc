@@ -31,7 +31,8 @@ std::string text_of(const VerifyReport& report) {
   return out;
 }
 
-// A package with two shards (the second tensor has number 0), a manifest and hashes: an audio model of a few tensors.
+// A package with two shards (the second tensor has number 0), a manifest and hashes: an audio model of a few
+// tensors.
 class VerifyTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -51,14 +52,17 @@ class VerifyTest : public ::testing::Test {
       records.push_back({name, {int64_t{5'000'000}}, "float32"});
     }
     writer.finish(10'000'000);
-    for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) fs::copy_file(kLlama / file, dir() / file);
+    for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
+      fs::copy_file(kLlama / file, dir() / file);
     write_text(dir() / kChatConfigFile, read_text(kLlama / kChatConfigFile));
     contract::Task task{.executor = "generation", .output = "text"};
     task.inputs.emplace_back("text", contract::Input{.processor = std::string(contract::kTokenizer)});
     if (claimed == "audio") {
-      task.inputs.emplace_back("audio", contract::Input{.processor = contract::AudioDecode{.sample_rate_hz = 16000, .max_samples = 32000},
-                                                        .adapter = "audio",
-                                                        .prompt = contract::Prompt{.placeholder_token_id = 5}});
+      task.inputs.emplace_back(
+          "audio",
+          contract::Input{.processor = contract::AudioDecode{.sample_rate_hz = 16000, .max_samples = 32000},
+                          .adapter = "audio",
+                          .prompt = contract::Prompt{.placeholder_token_id = 5}});
     }
     contract::PackageManifest manifest;
     manifest.tasks = {{std::string(contract::kChatTask), task}};
@@ -71,7 +75,8 @@ class VerifyTest : public ::testing::Test {
   void rehash() {
     fs::remove(dir() / kHashesFile);
     std::vector<FileHash> files;
-    for (const auto& entry : fs::directory_iterator(dir())) files.push_back(hash_file(dir(), entry.path().filename().string()));
+    for (const auto& entry : fs::directory_iterator(dir()))
+      files.push_back(hash_file(dir(), entry.path().filename().string()));
     write_content_hashes(dir(), files);
   }
 
@@ -101,8 +106,9 @@ TEST_F(VerifyTest, PackagesOfMlcHaveNoManifestAndNoHashes) {
 }
 
 TEST_F(VerifyTest, EveryMissingFileIsNamed) {
-  for (const char* file : {"mlc-chat-config.json", "mlc-model-manifest.json", "tensor-cache.json", "params_shard_0.bin", "params_shard_1.bin",
-                           "tokenizer.json", "tokenizer_config.json"}) {
+  for (const char* file :
+       {"mlc-chat-config.json", "mlc-model-manifest.json", "tensor-cache.json", "params_shard_0.bin",
+        "params_shard_1.bin", "tokenizer.json", "tokenizer_config.json"}) {
     const std::string content = read_text(dir() / file);
     fs::remove(dir() / file);
     const std::string found = problems(false);
@@ -110,12 +116,14 @@ TEST_F(VerifyTest, EveryMissingFileIsNamed) {
     EXPECT_EQ(found.find('\n'), found.size() - 1) << "once: " << found;
     write_text(dir() / file, content);
   }
-  for (const char* file : {"params_shard_0.bin", "tokenizer.json", "mlc-chat-config.json"}) fs::remove(dir() / file);
+  for (const char* file : {"params_shard_0.bin", "tokenizer.json", "mlc-chat-config.json"})
+    fs::remove(dir() / file);
   try {
     Package::open(dir());
     FAIL();
   } catch (const Error& error) {
-    for (const char* file : {"params_shard_0.bin", "mlc-chat-config.json"}) EXPECT_HAS(std::string(error.what()), std::string(file) + ": file is missing");
+    for (const char* file : {"params_shard_0.bin", "mlc-chat-config.json"})
+      EXPECT_HAS(std::string(error.what()), std::string(file) + ": file is missing");
   }
 }
 
@@ -142,14 +150,17 @@ TEST_F(VerifyTest, OneChangedBitIsFoundByDeepAlone) {
     changed[changed.size() / 2] = static_cast<char>(changed[changed.size() / 2] ^ 1);
     write_text(dir() / file, changed);
     EXPECT_EQ(problems(false), "");
-    EXPECT_HAS(problems(true), std::string(file) + ": the content has changed: SHA-256 is not the one in dovetail-hashes.json");
+    EXPECT_HAS(
+        problems(true),
+        std::string(file) + ": the content has changed: SHA-256 is not the one in dovetail-hashes.json");
     write_text(dir() / file, content);
   }
 }
 
 // Values of another checkpoint with the same shapes: the schema id can't tell, the hashes can.
 TEST_F(VerifyTest, SwappedValues) {
-  const std::string manifest = read_text(dir() / contract::kManifestFile), hashes = read_text(dir() / kHashesFile);
+  const std::string manifest = read_text(dir() / contract::kManifestFile),
+                    hashes = read_text(dir() / kHashesFile);
   write({{"language_model.embed_tokens.weight", 1.0f}, {"audio_tower.conv.weight", 3.0f}}, "audio");
   EXPECT_EQ(read_text(dir() / contract::kManifestFile), manifest);
   write_text(dir() / kHashesFile, hashes);
@@ -179,7 +190,9 @@ TEST_F(VerifyTest, AMalformedManifestIsAnError) {
 }
 
 TEST_F(VerifyTest, ValuesThatAreNotFinite) {
-  write({{"language_model.embed_tokens.weight", 1.0f}, {"audio_tower.conv.weight", std::numeric_limits<float>::quiet_NaN()}}, "audio");
+  write({{"language_model.embed_tokens.weight", 1.0f},
+         {"audio_tower.conv.weight", std::numeric_limits<float>::quiet_NaN()}},
+        "audio");
   EXPECT_EQ(problems(false), "");
   EXPECT_HAS(problems(true), "params_shard_0.bin: audio_tower.conv.weight: value 0 is NaN");
 }

@@ -111,7 +111,7 @@ std::string read_file(const fs::path& path, int64_t limit) {
 
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), part_(temporary_name(path_)) {
   fd_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd_ < 0) throw_errno(part_, "creating");
+  if (fd_ < 0) throw_errno(path_, "creating");
 }
 
 AtomicFile::~AtomicFile() {
@@ -156,7 +156,7 @@ AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
   fs::create_directory(staging_, ec);
   if (ec) {
     throw Error(ErrorCode::kIo, Problem{.message = "creating the folder failed: " + ec.message(),
-                                        .source = staging_.string()});
+                                        .source = path_.string()});
   }
 }
 

@@ -1,6 +1,7 @@
 // dovetail bench: how fast a model runs here, and how close that is to the memory's limit.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/progress.h"
@@ -29,6 +31,7 @@ struct BenchArguments {
   int64_t prompt_tokens = 512;
   int64_t tokens = 64;
   double audio_seconds = 10;
+  bool image = false;
   bool json = false;
 };
 
@@ -40,6 +43,8 @@ struct BenchResult {
   int64_t tokens = 0;
   double adapter_seconds = 0;  // 0: the package takes no audio
   double audio_seconds = 0;
+  double image_seconds = 0;  // 0: not asked for
+  int64_t image_rows = 0;
   int64_t resident_bytes = 0;              // all, mapped weights included
   int64_t anonymous_bytes = 0;             // without mapped files
   std::optional<int64_t> bytes_per_token;  // parameters that one decode step reads
@@ -115,9 +120,10 @@ std::optional<int64_t> decode_bytes(const Json& dovetail) {
   return dovetail["decode_bytes"].get<int64_t>();
 }
 
-const contract::AudioDecode* audio_processor(const contract::Task& task) {
+template <class Processor>
+const Processor* find_processor(const contract::Task& task) {
   for (const auto& [name, input] : task.inputs) {
-    if (const auto* audio = std::get_if<contract::AudioDecode>(&input.processor)) return audio;
+    if (const auto* processor = std::get_if<Processor>(&input.processor)) return processor;
   }
   return nullptr;
 }
@@ -136,6 +142,25 @@ void measure_adapter(const engine::Engine& engine, const contract::AudioDecode& 
   for (int run = 0; run < kRuns; ++run) times.push_back(seconds_of([&] { engine.run_adapter(*media); }));
   result.adapter_seconds = median(times);
   result.audio_seconds = media->seconds;
+}
+
+// The picture is noise: how long a tower takes does not depend on what it sees.
+void measure_image(const engine::Engine& engine, std::mt19937& random, BenchResult& result) {
+  const contract::ImageDecode* processor = find_processor<contract::ImageDecode>(engine.model().task);
+  if (processor == nullptr) {
+    engine.image({});  // refuses by name
+    return;
+  }
+  const std::array<int64_t, 3> shape = {processor->resize.height, processor->resize.width, 3};
+  const std::optional<int64_t> bytes = element_count(shape);
+  if (!bytes) throw Error(ErrorCode::kLimit, "the package's pictures are too large");
+  std::vector<uint8_t> pixels(static_cast<size_t>(*bytes));
+  for (uint8_t& value : pixels) value = static_cast<uint8_t>(random());
+  const std::shared_ptr<const engine::Media> media = engine.image(std::move(pixels));
+  result.image_rows = engine.run_adapter(*media).rows;
+  std::vector<double> times;
+  for (int run = 0; run < kRuns; ++run) times.push_back(seconds_of([&] { engine.run_adapter(*media); }));
+  result.image_seconds = median(times);
 }
 
 BenchResult measure(const BenchArguments& arguments) {
@@ -166,9 +191,10 @@ BenchResult measure(const BenchArguments& arguments) {
   }
   result.prefill_rate = static_cast<double>(result.prompt_tokens) / median(prefill);
   result.decode_rate = static_cast<double>(result.tokens) / median(decode);
-  if (const contract::AudioDecode* processor = audio_processor(engine->model().task)) {
+  if (const contract::AudioDecode* processor = find_processor<contract::AudioDecode>(engine->model().task)) {
     measure_adapter(*engine, *processor, arguments.audio_seconds, random, result);
   }
+  if (arguments.image) measure_image(*engine, random, result);
   result.resident_bytes = proc_bytes("/proc/self/status", "VmRSS");
   result.anonymous_bytes = proc_bytes("/proc/self/status", "RssAnon");
   result.bytes_per_token = decode_bytes(engine->model().metadata().dovetail);
@@ -194,6 +220,10 @@ void print_table(const BenchResult& result) {
                 format_seconds(result.adapter_seconds).c_str(), format_seconds(result.audio_seconds).c_str(),
                 result.audio_seconds / result.adapter_seconds);
   }
+  if (result.image_seconds > 0) {
+    std::printf("picture    %s (%lld rows)\n", format_seconds(result.image_seconds).c_str(),
+                static_cast<long long>(result.image_rows));
+  }
   std::printf("memory     %s resident, %s of it without mapped files\n",
               format_bytes(result.resident_bytes).c_str(), format_bytes(result.anonymous_bytes).c_str());
   std::printf("bandwidth  %s/s read by these threads\n",
@@ -216,6 +246,10 @@ void print_json(const BenchResult& result) {
                    {"resident_bytes", result.resident_bytes},
                    {"anonymous_bytes", result.anonymous_bytes},
                    {"read_bytes_per_second", result.bandwidth}};
+  if (result.image_seconds > 0) {
+    document["image_seconds"] = result.image_seconds;
+    document["image_rows"] = result.image_rows;
+  }
   if (result.bytes_per_token) document["bytes_per_token"] = *result.bytes_per_token;
   if (const std::optional<double> share = bandwidth_share(result)) document["bandwidth_share"] = *share;
   std::printf("%s\n", document.dump(2).c_str());
@@ -251,6 +285,7 @@ void add_bench_command(CLI::App& app, int&) {
   command->add_option("--audio-seconds", arguments->audio_seconds, "Length of the recording")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
+  command->add_flag("--image", arguments->image, "Measure the picture adapter too");
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->callback([arguments] { run_bench(*arguments); });
 }

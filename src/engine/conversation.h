@@ -10,15 +10,18 @@
 
 namespace dovetail::engine {
 
-// One decoded medium, ready for its adapter. Made by Engine::audio.
+// One decoded medium, ready for its adapter. Made by Engine::audio and Engine::image.
 struct Media {
-  std::string input;               // the input of the manifest's task: "audio"
-  std::string adapter;             // the adapter of the library's program
-  std::string sha256;              // over kind, processor and decoded content
-  std::vector<float> samples;      // mono, at the processor's rate
-  double seconds = 0;              // of the recording
+  std::string input;            // the input of the manifest's task: "audio", "image"
+  std::string adapter;          // the adapter of the library's program
+  std::string sha256;           // over kind, processor and decoded content
+  std::vector<float> samples;   // mono, at the processor's rate
+  double seconds = 0;           // of the recording
+  std::vector<uint8_t> pixels;  // of a picture: RGB [height, width, 3], as its adapter takes them
+  int64_t height = 0;
+  int64_t width = 0;
   std::vector<std::string> notes;  // what the user should know of the decoding
-  std::optional<int64_t> rows;     // that the adapter will return, where the library says so
+  std::optional<int64_t> rows;     // that the adapter will return, where that is known
 };
 
 using Part = std::variant<std::string, std::shared_ptr<const Media>>;

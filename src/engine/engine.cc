@@ -48,6 +48,27 @@ std::string media_hash(std::string_view kind, const contract::AudioDecode& proce
   return hasher.hex();
 }
 
+std::string media_hash(std::string_view kind, const contract::ImageDecode& processor,
+                       std::span<const uint8_t> pixels) {
+  Hasher hasher(Hasher::Kind::kSha256);
+  const std::array<int64_t, 4> header = {static_cast<int64_t>(processor.resize.mode), processor.resize.height,
+                                         processor.resize.width, processor.num_embeddings};
+  hasher.update(kind);
+  hasher.update(std::string_view("\0rgb_u8\0", 8));
+  hasher.update(std::as_bytes(std::span(header)));
+  hasher.update(std::as_bytes(pixels));
+  return hasher.hex();
+}
+
+Error not_taken(std::string_view kind, const contract::Task& task, const std::string& source) {
+  std::string inputs;
+  for (const auto& [name, input] : task.inputs) inputs += (inputs.empty() ? "" : ", ") + name;
+  return Error(ErrorCode::kUnsupported, Problem{.message = "this package does not take " + std::string(kind),
+                                                .source = source,
+                                                .expected = inputs,
+                                                .hint = "'dovetail inspect' lists what a package takes"});
+}
+
 bool cancelled(const Callbacks& callbacks) { return callbacks.cancelled && callbacks.cancelled(); }
 
 std::vector<int64_t> stop_ids(const package::ChatConfig& config) {
@@ -102,11 +123,7 @@ Engine::Engine(library::Model model, const EngineOptions& options)
 
 std::shared_ptr<const Media> Engine::audio(std::string_view bytes, const std::string& source) const {
   const auto* input = find_input<contract::AudioDecode>(model_.task);
-  if (input == nullptr) {
-    throw Error(ErrorCode::kUnsupported, Problem{.message = "this package does not take audio",
-                                                 .source = source,
-                                                 .hint = "'dovetail inspect' lists what a package takes"});
-  }
+  if (input == nullptr) throw not_taken("audio", model_.task, source);
   const auto& processor = std::get<contract::AudioDecode>(input->second.processor);
   if (processor.sample_rate_hz > std::numeric_limits<int32_t>::max()) {
     throw Error(ErrorCode::kUnsupported, Problem{.message = "the package asks for an impossible sample rate",
@@ -128,7 +145,7 @@ std::shared_ptr<const Media> Engine::audio(std::string_view bytes, const std::st
 
 std::shared_ptr<const Media> Engine::audio(std::vector<float> samples) const {
   const auto* input = find_input<contract::AudioDecode>(model_.task);
-  if (input == nullptr) throw Error(ErrorCode::kUnsupported, "this package does not take audio");
+  if (input == nullptr) throw not_taken("audio", model_.task, "");
   return make_audio(*input, std::move(samples), {});
 }
 
@@ -144,6 +161,31 @@ std::shared_ptr<const Media> Engine::make_audio(const std::pair<std::string, con
   media->rows = model_.program.adapter_rows(media->adapter, static_cast<int64_t>(samples.size()));
   media->samples = std::move(samples);
   media->notes = std::move(notes);
+  return media;
+}
+
+std::shared_ptr<const Media> Engine::image(std::vector<uint8_t> pixels) const {
+  const auto* input = find_input<contract::ImageDecode>(model_.task);
+  if (input == nullptr) throw not_taken("pictures", model_.task, "");
+  const auto& processor = std::get<contract::ImageDecode>(input->second.processor);
+  const auto size = static_cast<int64_t>(pixels.size());
+  const int64_t height = processor.resize.height;
+  const int64_t width = processor.resize.width;
+  // Divided, because the product of a package's numbers may not fit.
+  if (size % 3 != 0 || size / 3 / height != width || size / 3 % height != 0) {
+    throw Error(ErrorCode::kMismatch,
+                Problem{.message = "a picture of another size than the package's",
+                        .expected = std::to_string(height) + " x " + std::to_string(width) + " RGB pixels",
+                        .actual = std::to_string(size) + " bytes"});
+  }
+  auto media = std::make_shared<Media>();
+  media->input = input->first;
+  media->adapter = *input->second.adapter;
+  media->sha256 = media_hash(input->first, processor, pixels);
+  media->height = height;
+  media->width = width;
+  media->rows = processor.num_embeddings;
+  media->pixels = std::move(pixels);
   return media;
 }
 
@@ -172,6 +214,8 @@ int64_t Engine::media_rows(const Media& media) {
 }
 
 library::Rows Engine::run_adapter(const Media& media) const {
+  if (media.height > 0)
+    return model_.program.run_adapter(media.adapter, media.pixels, media.height, media.width);
   const std::array<int64_t, 1> shape = {static_cast<int64_t>(media.samples.size())};
   return model_.program.run_adapter(media.adapter,
                                     library::borrow_tensor(media.samples.data(), shape, DType::kFloat32));
@@ -180,8 +224,11 @@ library::Rows Engine::run_adapter(const Media& media) const {
 library::Rows Engine::adapter_output(const Media& media, Timings& timings, const Callbacks& callbacks) {
   const std::string key = media.input + ":" + media.sha256;
   if (std::optional<library::Rows> rows = adapter_cache_.find(key)) return *rows;
-  if (callbacks.status)
-    callbacks.status("listening to " + format_seconds(media.seconds) + " of " + media.input);
+  if (callbacks.status) {
+    callbacks.status(media.height > 0
+                         ? "looking at the picture"
+                         : "listening to " + format_seconds(media.seconds) + " of " + media.input);
+  }
   const Stopwatch watch;
   library::Rows rows = run_adapter(media);
   timings.adapter_seconds += watch.seconds();

@@ -80,6 +80,9 @@ class Engine {
   std::shared_ptr<const Media> audio(std::string_view bytes, const std::string& source) const;
   // The same for samples that are already mono at the input's rate.
   std::shared_ptr<const Media> audio(std::vector<float> samples) const;
+  // A picture for the package's picture input: RGB [height, width, 3], already of the input's size. Throws
+  // Error kUnsupported when the package takes no pictures, kMismatch for another number of bytes.
+  std::shared_ptr<const Media> image(std::vector<uint8_t> pixels) const;
 
   // Token ids of a conversation, media rows counted but nothing computed unless the library can't count.
   Prompt prompt(const Conversation& conversation);

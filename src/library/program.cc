@@ -70,8 +70,10 @@ Program::Program(const Library& library, const contract::Program& program) {
   prefill_ = tokens_ ? role_function("prefill_tokens", 5) : role_function("prefill_embeds", 3);
   decode_ = tokens_ ? role_function("decode_tokens", 3) : role_function("decode_embeds", 3);
   for (const auto& [name, function] : program.adapters) {
+    const std::string* dtype = contract::find_named(program.adapter_dtypes, name);
     adapters_[name] = {.run = bind.required(function, 2, "adapter " + name),
-                       .rows = bind.optional(function + "_length", 1, "the rows of adapter " + name)};
+                       .rows = bind.optional(function + "_length", 1, "the rows of adapter " + name),
+                       .uint32 = dtype != nullptr && *dtype == "uint32"};
   }
   const std::string kv = "the KV cache";
   clear_ = bind.required("kv_state_clear", 1, kv);
@@ -150,6 +152,14 @@ const Program::Adapter& Program::adapter(std::string_view name) const {
 Rows Program::run_adapter(std::string_view name, const ffi::Tensor& input) const {
   const LibraryFunction& function = adapter(name).run;
   return float_rows(function.get<ffi::Tensor>(input, parameters_), function.name());
+}
+
+Rows Program::run_adapter(std::string_view name, std::span<const uint8_t> pixels, int64_t height,
+                          int64_t width) const {
+  const std::array<int64_t, 4> shape = {1, height, width, 3};
+  if (!adapter(name).uint32) return run_adapter(name, borrow_tensor(pixels.data(), shape, DType::kUInt8));
+  const std::vector<uint32_t> wide(pixels.begin(), pixels.end());
+  return run_adapter(name, borrow_tensor(wide.data(), shape, DType::kUInt32));
 }
 
 std::optional<int64_t> Program::adapter_rows(std::string_view name, int64_t samples) const {

@@ -46,6 +46,9 @@ class Program {
   // `input` is what the input's processor makes, in the shape and dtype that the contract states.
   // Returns [rows, hidden_size].
   Rows run_adapter(std::string_view adapter, const tvm::ffi::Tensor& input) const;
+  // The same for a picture, RGB [height, width, 3]; widened when the library's adapter takes uint32.
+  Rows run_adapter(std::string_view adapter, std::span<const uint8_t> pixels, int64_t height,
+                   int64_t width) const;
   // How many rows run_adapter will return for that many samples; nullopt when the library does not say.
   std::optional<int64_t> adapter_rows(std::string_view adapter, int64_t samples) const;
 
@@ -72,6 +75,7 @@ class Program {
   struct Adapter {
     LibraryFunction run;
     std::optional<LibraryFunction> rows;
+    bool uint32 = false;  // takes pixels as uint32
   };
   Rows logits_of(const LibraryFunction& function, const tvm::ffi::Any& result) const;
   const Adapter& adapter(std::string_view name) const;

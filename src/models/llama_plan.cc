@@ -189,8 +189,9 @@ ModelPlan plan_llava(const Json& config, const Quantization& quantization, const
       root.integer(root.has("image_token_id") ? "image_token_id" : "image_token_index", 0, top, 32000);
   const std::optional<ConfigReader> text = root.object("text_config", true);
   const int64_t bos = text->integer("bos_token_id", 0, top, 1);
+  // No space after the user's turn: this family's tokenizer puts one before the reply's header.
   plan.conv_template = conversation_template("llava", "{system_message} ", bos, "USER", "ASSISTANT", ": ",
-                                             ":", {" ", "</s>"}, {}, stop_token_ids(*text, 2));
+                                             ":", {"", "</s>"}, {}, stop_token_ids(*text, 2));
   if (!problems.empty()) throw Error(ErrorCode::kMalformed, std::move(problems));
   const VitConfig& vision = parsed.vision;
   plan.tasks = chat_tasks(

@@ -49,10 +49,6 @@ int run_app(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
-      throw Error(ErrorCode::kUsage, Problem{.message = "there is no command \"" + printable(argv[1]) + "\"",
-                                              .hint = "'dovetail --help' lists the commands"});
-    }
     return app.exit(error) == 0 ? 0 : 2;
   }
   return exit_code;

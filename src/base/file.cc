@@ -155,8 +155,8 @@ AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
   staging_ = temporary_name(path_);
   fs::create_directory(staging_, ec);
   if (ec) {
-    throw Error(ErrorCode::kIo, Problem{.message = "creating the folder failed: " + ec.message(),
-                                        .source = path_.string()});
+    throw Error(ErrorCode::kIo,
+                Problem{.message = "creating the folder failed: " + ec.message(), .source = path_.string()});
   }
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks every source file, script and page: at most 800 lines, no path of one particular machine, nothing left to do.
+"""Checks every source file, script and page: at most 800 lines, no path of one particular machine, nothing left to do,
+and no link to a page or folder of the project that is not there.
 
 Test data, examples and lock files are not looked at. Prints all violations; the exit code is 1 when there are any.
 """
@@ -17,6 +18,8 @@ SKIPPED_PATHS = ("tests/data/", "examples/", "fuzz/corpus/")
 
 MACHINE_PATH = re.compile(r"(?<![\w.~$})/-])/(?:work|root|home|tmp)(?:/|\b(?![\w-]))")
 LEFTOVER = re.compile(r"\b(?:TO[D]O|FIX[M]E|XX[X])\b")
+
+LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)")
 
 
 def checked_files(root, folder=None):
@@ -52,6 +55,12 @@ def check_tree(root):
             violations.append(f"{path.relative_to(root)}: not UTF-8 ({error.reason} at byte {error.start})")
             continue
         violations += [f"{path.relative_to(root)}:{number}: {what}" for number, what in check_text(text)]
+        if path.suffix == ".md":
+            violations += [
+                f"{path.relative_to(root)}: links to {link}, which is not there"
+                for link in LINK.findall(text)
+                if not (path.parent / link).exists()
+            ]
     return violations
 
 

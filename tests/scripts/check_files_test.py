@@ -40,6 +40,15 @@ class CheckFiles(unittest.TestCase):
             found = [path.relative_to(root).as_posix() for path in check_files.checked_files(root)]
             self.assertEqual(sorted(found), sorted(wanted))
 
+    def test_links(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "docs").mkdir()
+            (Path(folder) / "docs" / "a.md").write_text(
+                "[up](../b.md#part) [here](#x) [web](https://example.org/c.md)\n[gone](c.md) [folder](../docs)\n")
+            (Path(folder) / "b.md").write_text("")
+            found = check_files.check_tree(Path(folder))
+            self.assertEqual(found, ["docs/a.md: links to c.md, which is not there"])
+
     def test_tree_reports_file_and_line(self):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "a.md").write_text("fine\nTO" + "DO\n")

@@ -11,6 +11,9 @@ endfunction()
 # dovetail_options(<target>): warnings as errors and, when asked for, sanitizers.
 function(dovetail_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Werror -Wno-missing-field-initializers -ffp-contract=off)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    target_compile_options(${target} PRIVATE -Wno-unknown-warning-option)  # some targets turn off warnings of GCC's
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     target_compile_options(${target} PRIVATE -Wno-restrict)  # false alarms on std::string operator+, GCC bug 105651
   endif()

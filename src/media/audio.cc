@@ -9,6 +9,7 @@
 #include "dovetail_rust.h"
 #include "media/base64.h"
 #include "media/resample.h"
+#include "media/rust_text.h"
 #include "media/sniff.h"
 #include "media/wav.h"
 
@@ -93,12 +94,6 @@ Audio decode_wav(std::span<const std::byte> bytes, const AudioTarget& target, st
   return finish(read_mono(wav, name), std::move(source), target, name);
 }
 
-std::string take(DovetailRustText text) {
-  std::string result(text.data, text.size);
-  dovetail_rust_free_text(text);
-  return result;
-}
-
 Audio decode_compressed(std::span<const std::byte> bytes, const Sniffed& kind, const AudioTarget& target,
                         std::string_view name) {
   const uint32_t container = kind.format == Format::kFlac  ? DOVETAIL_AUDIO_FLAC
@@ -135,7 +130,7 @@ Audio decode_compressed(std::span<const std::byte> bytes, const Sniffed& kind, c
 
 Audio decode_audio(std::span<const std::byte> bytes, const AudioTarget& target, std::string_view name) {
   check_target(target);
-  const Sniffed kind = sniff_audio(bytes);
+  const Sniffed kind = sniff(bytes);
   switch (kind.format) {
     case Format::kWav:
       return decode_wav(bytes, target, name);
@@ -143,14 +138,14 @@ Audio decode_audio(std::span<const std::byte> bytes, const AudioTarget& target, 
     case Format::kMp3:
     case Format::kOgg:
       return decode_compressed(bytes, kind, target, name);
-    case Format::kUnsupported:
+    default:
       break;
   }
   std::string hint = conversion_hint(target);
   if (kind.description == "data of an unknown kind") {
     hint = "raw samples have no header; say what they are: ffmpeg -f s16le -ar " +
            std::to_string(target.sample_rate_hz) + " -ac 1 -i INPUT speech.wav";
-  } else if (!kind.is_audio) {
+  } else if (kind.kind != Kind::kAudio) {
     hint = "give the name of a recording";
   }
   fail(ErrorCode::kUnsupported, name,

@@ -11,59 +11,81 @@ struct Signature {
   size_t offset;
   std::string_view bytes;
   std::string_view description;
-  bool is_audio;
+  Kind kind;
+  Format format = Format::kUnsupported;
 };
 
 using namespace std::string_view_literals;
 
 constexpr Signature kSignatures[] = {
-    {0, "RIFX"sv, "RIFX (WAV with big-endian samples)", true},
-    {0, "RF64"sv, "RF64 (WAV with 64-bit sizes)", true},
-    {0, "BW64"sv, "BW64 (WAV with 64-bit sizes)", true},
-    {0, "riff\x2E\x91\xCF\x11"sv, "Sony Wave64", true},
-    {8, "AVI "sv, "an AVI video", true},
-    {8, "WEBP"sv, "a WebP image", false},
-    {8, "AIFF"sv, "AIFF", true},
-    {8, "AIFC"sv, "AIFF-C", true},
-    {4, "ftypM4A"sv, "M4A (AAC or ALAC)", true},
-    {4, "ftypheic"sv, "a HEIC image", false},
-    {4, "ftypheix"sv, "a HEIC image", false},
-    {4, "ftypmif1"sv, "a HEIF image", false},
-    {4, "ftypavif"sv, "an AVIF image", false},
-    {4, "ftypqt"sv, "a QuickTime video", true},
-    {4, "ftyp"sv, "MP4 or M4A (AAC)", true},
-    {0, "\x1A\x45\xDF\xA3"sv, "WebM or Matroska (often Opus)", true},
-    {0, "\x30\x26\xB2\x75\x8E\x66\xCF\x11"sv, "WMA or ASF", true},
-    {0, ".snd"sv, "Sun AU", true},
-    {0, "#!AMR"sv, "AMR", true},
-    {0, "#!SILK"sv, "SILK", true},
-    {0, "caff"sv, "Apple CAF", true},
-    {0, "wvpk"sv, "WavPack", true},
-    {0, "MAC "sv, "Monkey's Audio", true},
-    {0, "TTA1"sv, "True Audio", true},
-    {0, "MPCK"sv, "Musepack", true},
-    {0, "MThd"sv, "MIDI (notes, not sound)", false},
-    {0, "ADIF"sv, "AAC (ADIF)", true},
-    {0, "\x89PNG"sv, "a PNG image", false},
-    {0, "\xFF\xD8\xFF"sv, "a JPEG image", false},
-    {0, "GIF8"sv, "a GIF image", false},
-    {0, "II*\0"sv, "a TIFF image", false},
-    {0, "MM\0*"sv, "a TIFF image", false},
-    {0, "%PDF"sv, "a PDF document", false},
-    {0, "PK\x03\x04"sv, "a ZIP archive", false},
-    {0, "\x1F\x8B"sv, "gzip data", false},
-    {0, "version https://git-lfs"sv, "a Git LFS pointer, not the file itself (run git lfs pull)", false},
+    {0, "RIFX"sv, "RIFX (WAV with big-endian samples)", Kind::kAudio},
+    {0, "RF64"sv, "RF64 (WAV with 64-bit sizes)", Kind::kAudio},
+    {0, "BW64"sv, "BW64 (WAV with 64-bit sizes)", Kind::kAudio},
+    {0, "riff\x2E\x91\xCF\x11"sv, "Sony Wave64", Kind::kAudio},
+    {8, "AVI "sv, "an AVI video", Kind::kAudio},
+    {8, "WEBP"sv, "a WebP image", Kind::kImage, Format::kWebp},
+    {8, "AIFF"sv, "AIFF", Kind::kAudio},
+    {8, "AIFC"sv, "AIFF-C", Kind::kAudio},
+    {4, "ftypM4A"sv, "M4A (AAC or ALAC)", Kind::kAudio},
+    {4, "ftypheic"sv, "a HEIC image", Kind::kImage},
+    {4, "ftypheix"sv, "a HEIC image", Kind::kImage},
+    {4, "ftypmif1"sv, "a HEIF image", Kind::kImage},
+    {4, "ftypheim"sv, "a HEIC image", Kind::kImage},
+    {4, "ftypheis"sv, "a HEIC image", Kind::kImage},
+    {4, "ftyphevc"sv, "a HEIC image", Kind::kImage},
+    {4, "ftypmsf1"sv, "a HEIF image", Kind::kImage},
+    {4, "ftypavis"sv, "an AVIF image", Kind::kImage},
+    {4, "ftypavif"sv, "an AVIF image", Kind::kImage},
+    {4, "ftypqt"sv, "a QuickTime video", Kind::kAudio},
+    {4, "ftyp"sv, "MP4 or M4A (AAC)", Kind::kAudio},
+    {0, "\x1A\x45\xDF\xA3"sv, "WebM or Matroska (often Opus)", Kind::kAudio},
+    {0, "\x30\x26\xB2\x75\x8E\x66\xCF\x11"sv, "WMA or ASF", Kind::kAudio},
+    {0, ".snd"sv, "Sun AU", Kind::kAudio},
+    {0, "#!AMR"sv, "AMR", Kind::kAudio},
+    {0, "#!SILK"sv, "SILK", Kind::kAudio},
+    {0, "caff"sv, "Apple CAF", Kind::kAudio},
+    {0, "wvpk"sv, "WavPack", Kind::kAudio},
+    {0, "MAC "sv, "Monkey's Audio", Kind::kAudio},
+    {0, "TTA1"sv, "True Audio", Kind::kAudio},
+    {0, "MPCK"sv, "Musepack", Kind::kAudio},
+    {0, "MThd"sv, "MIDI (notes, not sound)", Kind::kOther},
+    {0, "ADIF"sv, "AAC (ADIF)", Kind::kAudio},
+    {0, "\x89PNG"sv, "a PNG image", Kind::kImage, Format::kPng},
+    {0, "\xFF\xD8\xFF"sv, "a JPEG image", Kind::kImage, Format::kJpeg},
+    {0, "GIF8"sv, "a GIF image", Kind::kImage, Format::kGif},
+    {0, "II*\0"sv, "a TIFF image", Kind::kImage, Format::kTiff},
+    {0, "II+\0"sv, "a TIFF image", Kind::kImage, Format::kTiff},
+    {0, "MM\0+"sv, "a TIFF image", Kind::kImage, Format::kTiff},
+    {0, "MM\0*"sv, "a TIFF image", Kind::kImage, Format::kTiff},
+    {0, "\0\0\0\x0CJXL \r\n\x87\n"sv, "a JPEG XL image", Kind::kImage},
+    {0, "\xFF\x0A"sv, "a JPEG XL image", Kind::kImage},
+    {0, "\0\0\0\x0CjP  \r\n\x87\n"sv, "a JPEG 2000 image", Kind::kImage},
+    {0, "\xFF\x4F\xFF\x51"sv, "a JPEG 2000 image", Kind::kImage},
+    {0, "8BPS"sv, "a Photoshop image", Kind::kImage},
+    {0, "\x76\x2F\x31\x01"sv, "an OpenEXR image", Kind::kImage},
+    {0, "#?RADIANCE"sv, "a Radiance HDR image", Kind::kImage},
+    {0, "qoif"sv, "a QOI image", Kind::kImage},
+    {0, "DDS "sv, "a DDS image", Kind::kImage},
+    {0, "P4\n"sv, "a PBM image", Kind::kImage},
+    {0, "P5\n"sv, "a PGM image", Kind::kImage},
+    {0, "P6\n"sv, "a PPM image", Kind::kImage},
+    {0, "%!PS"sv, "a PostScript document", Kind::kOther},
+    {0, "%PDF"sv, "a PDF document", Kind::kOther},
+    {0, "PK\x03\x04"sv, "a ZIP archive", Kind::kOther},
+    {0, "\x1F\x8B"sv, "gzip data", Kind::kOther},
+    {0, "version https://git-lfs"sv, "a Git LFS pointer, not the file itself (run git lfs pull)",
+     Kind::kOther},
 };
 
 constexpr Signature kOggCodecs[] = {
-    {0, "\x01vorbis"sv, "Ogg Vorbis", true},
+    {0, "\x01vorbis"sv, "Ogg Vorbis", Kind::kAudio},
     {0,
      "\x7F"
      "FLAC"sv,
-     "Ogg FLAC", true},
-    {0, "OpusHead"sv, "Opus in Ogg", true},
-    {0, "Speex   "sv, "Speex in Ogg", true},
-    {0, "\x80theora"sv, "an Ogg Theora video", true},
+     "Ogg FLAC", Kind::kAudio},
+    {0, "OpusHead"sv, "Opus in Ogg", Kind::kAudio},
+    {0, "Speex   "sv, "Speex in Ogg", Kind::kAudio},
+    {0, "\x80theora"sv, "an Ogg Theora video", Kind::kAudio},
 };
 
 bool has(std::string_view text, const Signature& signature) {
@@ -105,23 +127,24 @@ Sniffed sniff_ogg(std::string_view text) {
   for (const Signature& signature : kOggCodecs) {
     if (!has(codec, signature)) continue;
     const bool supported = signature.description == "Ogg Vorbis" || signature.description == "Ogg FLAC";
-    return {supported ? Format::kOgg : Format::kUnsupported, std::string(signature.description), true};
+    return {supported ? Format::kOgg : Format::kUnsupported, std::string(signature.description),
+            Kind::kAudio};
   }
-  return {Format::kUnsupported, "Ogg with an unknown codec", true};
+  return {Format::kUnsupported, "Ogg with an unknown codec", Kind::kAudio};
 }
 
 }  // namespace
 
-Sniffed sniff_audio(std::span<const std::byte> bytes) {
+Sniffed sniff(std::span<const std::byte> bytes) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (text.empty()) return {Format::kUnsupported, "empty", false};
+  if (text.empty()) return {Format::kUnsupported, "empty", Kind::kOther};
   if (text.starts_with("RIFF") && (text.size() < 12 || text.substr(8, 4) == "WAVE")) {
-    return {Format::kWav, "WAV", true};
+    return {Format::kWav, "WAV", Kind::kAudio};
   }
-  if (text.starts_with("fLaC")) return {Format::kFlac, "FLAC", true};
+  if (text.starts_with("fLaC")) return {Format::kFlac, "FLAC", Kind::kAudio};
   if (text.starts_with("OggS")) return sniff_ogg(text);
   if (text.size() >= 4 && text.starts_with("\xFF\xFE") && text[3] == '\0') {
-    return {Format::kUnsupported, "UTF-16 text", false};
+    return {Format::kUnsupported, "UTF-16 text", Kind::kOther};
   }
   std::string_view body = text;
   if (text.starts_with("ID3") && text.size() >= 10) {
@@ -130,32 +153,35 @@ Sniffed sniff_audio(std::span<const std::byte> bytes) {
       size += static_cast<size_t>(static_cast<uint8_t>(text[i]) & 0x7F) << shift;
     }
     body = text.substr(std::min(size, text.size()));
-    if (body.starts_with("fLaC")) return {Format::kFlac, "FLAC", true};
+    if (body.starts_with("fLaC")) return {Format::kFlac, "FLAC", Kind::kAudio};
   }
   for (const Signature& signature : kSignatures) {
-    if (has(text, signature))
-      return {Format::kUnsupported, std::string(signature.description), signature.is_audio};
+    if (has(text, signature)) return {signature.format, std::string(signature.description), signature.kind};
   }
   if (body.size() >= 2 && static_cast<uint8_t>(body[0]) == 0xFF &&
       (static_cast<uint8_t>(body[1]) & 0xF6) == 0xF0) {
-    return {Format::kUnsupported, "AAC (ADTS)", true};
+    return {Format::kUnsupported, "AAC (ADTS)", Kind::kAudio};
   }
   int layer = 0;
   int next_layer = 0;
   const size_t frame = mpeg_frame_size(body, layer);
-  if (frame > 0 && layer != 3) return {Format::kUnsupported, "MPEG audio layer I or II", true};
+  if (frame > 0 && layer != 3) return {Format::kUnsupported, "MPEG audio layer I or II", Kind::kAudio};
   // Two frame headers in a row, or a single frame: two bytes alone would be met in arbitrary data.
   if (frame > 0 && (frame + 4 > body.size() || mpeg_frame_size(body.substr(frame), next_layer) > 0)) {
-    return {Format::kMp3, "MP3", true};
+    return {Format::kMp3, "MP3", Kind::kAudio};
   }
-  if (body.size() < text.size() || text.starts_with("ID3")) return {Format::kMp3, "MP3", true};
+  if (body.size() < text.size() || text.starts_with("ID3")) return {Format::kMp3, "MP3", Kind::kAudio};
   if (text.starts_with("BM") && text.size() > 14 && text.substr(6, 4) == std::string_view("\0\0\0\0", 4)) {
-    return {Format::kUnsupported, "a BMP image", false};
+    return {Format::kBmp, "a BMP image", Kind::kImage};
   }
-  if (is_text(text.substr(0, 512))) {
-    return {Format::kUnsupported, text.find("<svg") < 512 ? "an SVG image" : "text", false};
+  const std::string_view start = text.substr(0, 512);
+  const auto mentions = [start](std::string_view part) { return start.find(part) != std::string_view::npos; };
+  if (mentions("<html") || mentions("<!DOCTYPE html")) {
+    return {Format::kUnsupported, "an HTML page", Kind::kOther};
   }
-  return {Format::kUnsupported, "data of an unknown kind", false};
+  if (mentions("<svg")) return {Format::kUnsupported, "an SVG image", Kind::kImage};
+  if (is_text(start)) return {Format::kUnsupported, "text", Kind::kOther};
+  return {Format::kUnsupported, "data of an unknown kind", Kind::kOther};
 }
 
 }  // namespace dovetail::media

@@ -7,14 +7,17 @@
 
 namespace dovetail::media {
 
-enum class Format { kWav, kFlac, kMp3, kOgg, kUnsupported };
+enum class Format { kWav, kFlac, kMp3, kOgg, kJpeg, kPng, kWebp, kGif, kBmp, kTiff, kUnsupported };
+
+// Audio includes video: it is worth converting to audio.
+enum class Kind { kAudio, kImage, kOther };
 
 struct Sniffed {
   Format format = Format::kUnsupported;
   std::string description;  // "a PNG image", "M4A or MP4 (AAC)", "text", "data of an unknown kind"
-  bool is_audio = false;    // an unsupported audio or video file, worth converting
+  Kind kind = Kind::kOther;
 };
 
-Sniffed sniff_audio(std::span<const std::byte> bytes);
+Sniffed sniff(std::span<const std::byte> bytes);
 
 }  // namespace dovetail::media

@@ -30,9 +30,15 @@ typedef struct {
   size_t size;
 } DovetailRustSamples;
 
+typedef struct {
+  uint8_t* data;
+  size_t size;
+} DovetailRustBytes;
+
 void dovetail_rust_free_text(DovetailRustText text);
 void dovetail_rust_free_ids(DovetailRustIds ids);
 void dovetail_rust_free_samples(DovetailRustSamples samples);
+void dovetail_rust_free_bytes(DovetailRustBytes bytes);
 
 /* ---- tokenizers ---- */
 
@@ -81,6 +87,40 @@ typedef struct {
  * Damage that the format can show (checksums, declared length) is an error. */
 bool dovetail_audio_decode(const uint8_t* bytes, size_t size, uint32_t container, uint32_t limit_sample_rate,
                            uint64_t limit_samples, DovetailAudio* audio, DovetailRustText* error);
+
+/* ---- pictures ---- */
+
+enum {
+  DOVETAIL_IMAGE_JPEG = 0,
+  DOVETAIL_IMAGE_PNG = 1,
+  DOVETAIL_IMAGE_WEBP = 2,
+  DOVETAIL_IMAGE_GIF = 3,
+  DOVETAIL_IMAGE_BMP = 4,
+  DOVETAIL_IMAGE_TIFF = 5
+};
+
+enum {
+  DOVETAIL_IMAGE_DECODED = 0,
+  DOVETAIL_IMAGE_REFUSED = 1,    /* its dimensions exceed a limit, or least_bytes exceeds the size */
+  DOVETAIL_IMAGE_UNSUPPORTED = 2 /* details tells what */
+};
+
+typedef struct {
+  uint32_t outcome;
+  DovetailRustBytes pixels; /* [height, width, 3], upright, on white; empty unless decoded */
+  uint32_t width;
+  uint32_t height;
+  uint32_t stored_width; /* before the EXIF orientation is applied; when refused, what the header says */
+  uint32_t stored_height;
+  uint64_t least_bytes;     /* when refused: the least size of a whole file with these dimensions */
+  DovetailRustText details; /* such as "progressive" or "8-bit RGB, interlaced" */
+  DovetailRustText notes;   /* things the user should know, one a line */
+} DovetailImage;
+
+/* Dimensions are checked before pixels are decoded or memory for them is taken. A damaged or truncated file
+ * is an error. */
+bool dovetail_image_decode(const uint8_t* bytes, size_t size, uint32_t format, uint32_t max_side,
+                           uint64_t max_pixels, DovetailImage* image, DovetailRustText* error);
 
 #ifdef __cplusplus
 }

@@ -21,6 +21,12 @@ pub struct Samples {
     size: usize,
 }
 
+#[repr(C)]
+pub struct Bytes {
+    data: *mut u8,
+    size: usize,
+}
+
 fn leak<T>(values: Vec<T>) -> (*mut T, usize) {
     let values = values.into_boxed_slice();
     let size = values.len();
@@ -46,6 +52,13 @@ impl From<Vec<i32>> for Ids {
     fn from(ids: Vec<i32>) -> Self {
         let (data, size) = leak(ids);
         Ids { data, size }
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        let (data, size) = leak(bytes);
+        Bytes { data, size }
     }
 }
 
@@ -115,4 +128,9 @@ unsafe extern "C" fn dovetail_rust_free_ids(ids: Ids) {
 #[no_mangle]
 unsafe extern "C" fn dovetail_rust_free_samples(samples: Samples) {
     unsafe { unleak(samples.data, samples.size) }
+}
+
+#[no_mangle]
+unsafe extern "C" fn dovetail_rust_free_bytes(bytes: Bytes) {
+    unsafe { unleak(bytes.data, bytes.size) }
 }

@@ -5,4 +5,5 @@
 
 mod audio;
 mod boundary;
+mod image;
 mod tokenizer;

@@ -20,12 +20,20 @@ char* prompt(EditLine*) {
   return text;
 }
 
+unsigned char drop_line(EditLine* line, int) {
+  bool* dropped = nullptr;
+  el_get(line, EL_CLIENTDATA, &dropped);
+  *dropped = true;
+  return CC_EOF;
+}
+
 }  // namespace
 
 struct LineReader::Editor {
   EditLine* line;
   History* history;
   HistEvent event;
+  bool dropped = false;  // by Ctrl-C
 
   Editor() : line(el_init("dovetail", stdin, stderr, stderr)), history(history_init()) {
     set_up_history();
@@ -33,6 +41,7 @@ struct LineReader::Editor {
     el_set(line, EL_EDITOR, "emacs");
     el_set(line, EL_HIST, ::history, history);
     el_source(line, nullptr);  // the user's ~/.editrc
+    set_up_keys();
   }
   ~Editor() {
     history_end(history);
@@ -41,6 +50,17 @@ struct LineReader::Editor {
   void set_up_history() {
     ::history(history, &event, H_SETSIZE, kHistoryLines);
     ::history(history, &event, H_SETUNIQUE, 1);
+  }
+  void set_up_keys() {
+    // While a line is edited, Ctrl-C is a key and no signal: a signal just before the read would be lost.
+    el_set(line, EL_SETTY, "-d", "-isig", nullptr);
+    el_set(line, EL_CLIENTDATA, &dropped);
+    el_set(line, EL_ADDFN, "dovetail-drop-line", "Drop the line", drop_line);
+    el_set(line, EL_BIND, "^C", "dovetail-drop-line", nullptr);
+    // Between two lines Ctrl-C is a signal; what else is typed waits, unseen and unchanged, for the next
+    // line. With the kernel's own line editing a Ctrl-D typed then would become a zero byte of that line.
+    el_set(line, EL_SETTY, "-x", "-icanon", nullptr);
+    el_set(line, EL_SETTY, "-x", "-echo", nullptr);
   }
 };
 
@@ -57,12 +77,13 @@ LineReader::~LineReader() = default;
 LineReader::Result LineReader::read(std::string& line) {
   line.clear();
   if (!editor_) return std::getline(std::cin, line) ? Result::kLine : Result::kEnd;
+  el_set(editor_->line, EL_PREP_TERM, 1);
   clear_interrupt();
+  editor_->dropped = false;
   int count = 0;
   const char* text = el_gets(editor_->line, &count);
-  if (interrupted()) {
-    el_reset(editor_->line);
-    std::fputc('\n', stderr);
+  if (editor_->dropped || interrupted()) {
+    std::fputs("^C\n", stderr);
     return Result::kInterrupted;
   }
   if (text == nullptr || count <= 0) {

@@ -53,17 +53,7 @@ class Terminal:
         self.wait_for(lambda: text in self.answers, f"the answer {text!r}")
 
     def end(self):
-        """Drops the line and types Ctrl-D, until the program ends: what is typed just when the program takes over the
-        terminal may become part of the line."""
-
-        def ended():
-            for key in "\x03", "\x04":
-                if self.process.poll() is None:
-                    self.type(key)
-                    self.pump(0.3)
-            return self.process.poll() is not None
-
-        self.wait_for(ended, "the end")
+        self.wait_for(lambda: self.process.poll() is not None, "the end")
         return self.process.returncode
 
 
@@ -100,10 +90,8 @@ def talk(terminal):
     shown = terminal.answers.count("%")
     assert shown < 200, f"{shown} tokens were shown, so nothing was stopped"
 
-    # At the prompt it drops the line.
-    terminal.type("half a li")
-    terminal.wait_for(lambda: "half a li" in terminal.screen, "the echo")
-    terminal.type("\x03")
+    # At the prompt it drops the line, however early it comes.
+    terminal.type("half a li\x03")
     terminal.prompts(4)
     terminal.type("next\n")
     terminal.answer("\nnext\n")
@@ -114,7 +102,11 @@ def talk(terminal):
     terminal.type("\x1b[A!?\x08\x08\n")
     terminal.wait_for(lambda: terminal.answers.count("next\n") == 2, "the line from the history")
     terminal.prompts(6)
+
+    # What is typed before its prompt is there waits unchanged, Ctrl-D too.
+    terminal.type("ahead\nof time\n\x04")
     code = terminal.end()
+    terminal.answer("\nahead\nof time\n")
     assert code == 0, f"exit code {code}"
     assert "> " not in terminal.answers, "the prompt must not be on stdout"
 

@@ -45,6 +45,7 @@ int run_app(int argc, const char* const* argv) {
   add_convert_command(app, exit_code);
   add_verify_command(app, exit_code);
   add_inspect_command(app, exit_code);
+  add_eval_command(app, exit_code);
   add_contract_command(app, exit_code);
   try {
     app.parse(argc, argv);

@@ -132,8 +132,12 @@ std::string library_source(const models::ModelPlan& plan, const std::string& met
   out += "const char dovetail_metadata[] =\n" + string_literals(metadata) + "    ;\n\n";
   out += "TVM_FFI_DLL_EXPORT_TYPED_FUNC(_metadata, [] { return tvm::ffi::String(dovetail_metadata); })\n";
   for (const auto& [name, program] : plan.programs) {
-    for (const auto& [role, function] : program.exports)
-      out += export_line(function, function_for(kRoles, role));
+    for (const auto& [role, function] : program.exports) {
+      const std::string_view implementation = function_for(kRoles, role);
+      out += export_line(function, implementation);
+      if (role == contract::role::kPrefillTokens || role == contract::role::kPrefillEmbeds)
+        out += export_line(function + "_all", std::string(implementation) + "_all");
+    }
     for (const auto& [adapter, function] : program.adapters) {
       const std::string_view implementation = function_for(kAdapters, adapter);
       out += export_line(function, implementation);

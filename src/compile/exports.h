@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "models/kv_cache.h"
 #include "models/parameters.h"
+#include "models/rows.h"
 #include "ops/ops.h"
 
 namespace dovetail::compiled {
@@ -122,28 +123,18 @@ class Exports {
     });
   }
 
+  // Logits of the last position of every sequence, [1, sequences, vocab].
   static ffi::Array<ffi::Any> prefill_tokens(ffi::TensorView embeddings, ffi::TensorView ids,
                                              ffi::TensorView modality_ids, KvCacheRef kv,
                                              ffi::Array<ffi::Tensor> params) {
-    return guarded([&] {
-      Exports& self = instance(params);
-      const std::lock_guard lock(self.mutex_);
-      models::KvCache& cache = own_cache(kv);
-      const int64_t total = begun(cache);
-      const float* rows = checked<float>(embeddings, "embeddings", {1, total, self.model_.hidden_size()});
-      const std::span<const int32_t> tokens = self.token_ids(ids, "token_ids", {1, total});
-      const int32_t* modality = checked<int32_t>(modality_ids, "modality_ids", {1, total});
-      for (int64_t i = 0; i < total; ++i) {
-        if (modality[i] != 0 && modality[i] != 1) {
-          TVM_FFI_THROW(ValueError) << "modality_ids[0, " << i << "]: expected 0 or 1, got " << modality[i];
-        }
-      }
-      ffi::Tensor logits =
-          new_tensor({1, static_cast<int64_t>(cache.batch().size()), self.model_.vocab_size()});
-      self.model_.prefill_tokens(self.context_, cache, rows, tokens,
-                                 std::span(modality, static_cast<size_t>(total)), floats(logits));
-      return ffi::Array<ffi::Any>{logits, kv};
-    });
+    return run_prefill_tokens(embeddings, ids, modality_ids, kv, params, models::LogitRows::kLast);
+  }
+
+  // Logits of every position, [1, positions, vocab].
+  static ffi::Array<ffi::Any> prefill_tokens_all(ffi::TensorView embeddings, ffi::TensorView ids,
+                                                 ffi::TensorView modality_ids, KvCacheRef kv,
+                                                 ffi::Array<ffi::Tensor> params) {
+    return run_prefill_tokens(embeddings, ids, modality_ids, kv, params, models::LogitRows::kAll);
   }
 
   static ffi::Array<ffi::Any> decode_tokens(ffi::TensorView ids, KvCacheRef kv,
@@ -162,17 +153,12 @@ class Exports {
 
   static ffi::Array<ffi::Any> prefill(ffi::TensorView embeddings, KvCacheRef kv,
                                       ffi::Array<ffi::Tensor> params) {
-    return guarded([&] {
-      Exports& self = instance(params);
-      const std::lock_guard lock(self.mutex_);
-      models::KvCache& cache = own_cache(kv);
-      const float* rows =
-          checked<float>(embeddings, "embeddings", {1, begun(cache), self.model_.hidden_size()});
-      ffi::Tensor logits =
-          new_tensor({1, static_cast<int64_t>(cache.batch().size()), self.model_.vocab_size()});
-      self.model_.prefill(self.context_, cache, rows, floats(logits));
-      return ffi::Array<ffi::Any>{logits, kv};
-    });
+    return run_prefill(embeddings, kv, params, models::LogitRows::kLast);
+  }
+
+  static ffi::Array<ffi::Any> prefill_all(ffi::TensorView embeddings, KvCacheRef kv,
+                                          ffi::Array<ffi::Tensor> params) {
+    return run_prefill(embeddings, kv, params, models::LogitRows::kAll);
   }
 
   static ffi::Array<ffi::Any> decode(ffi::TensorView embeddings, KvCacheRef kv,
@@ -325,6 +311,51 @@ class Exports {
     self.tree_.bind(tensors);
     self.bound_ = params;
     return self;
+  }
+
+  static ffi::Array<ffi::Any> run_prefill_tokens(const ffi::TensorView& embeddings,
+                                                 const ffi::TensorView& ids,
+                                                 const ffi::TensorView& modality_ids, const KvCacheRef& kv,
+                                                 const ffi::Array<ffi::Tensor>& params,
+                                                 models::LogitRows wanted) {
+    return guarded([&] {
+      Exports& self = instance(params);
+      const std::lock_guard lock(self.mutex_);
+      models::KvCache& cache = own_cache(kv);
+      const int64_t total = begun(cache);
+      const float* rows = checked<float>(embeddings, "embeddings", {1, total, self.model_.hidden_size()});
+      const std::span<const int32_t> tokens = self.token_ids(ids, "token_ids", {1, total});
+      const int32_t* modality = checked<int32_t>(modality_ids, "modality_ids", {1, total});
+      for (int64_t i = 0; i < total; ++i) {
+        if (modality[i] != 0 && modality[i] != 1) {
+          TVM_FFI_THROW(ValueError) << "modality_ids[0, " << i << "]: expected 0 or 1, got " << modality[i];
+        }
+      }
+      ffi::Tensor logits = self.new_logits(cache, wanted);
+      self.model_.prefill_tokens(self.context_, cache, rows, tokens,
+                                 std::span(modality, static_cast<size_t>(total)), floats(logits), wanted);
+      return ffi::Array<ffi::Any>{logits, kv};
+    });
+  }
+
+  static ffi::Array<ffi::Any> run_prefill(const ffi::TensorView& embeddings, const KvCacheRef& kv,
+                                          const ffi::Array<ffi::Tensor>& params, models::LogitRows wanted) {
+    return guarded([&] {
+      Exports& self = instance(params);
+      const std::lock_guard lock(self.mutex_);
+      models::KvCache& cache = own_cache(kv);
+      const float* rows =
+          checked<float>(embeddings, "embeddings", {1, begun(cache), self.model_.hidden_size()});
+      ffi::Tensor logits = self.new_logits(cache, wanted);
+      self.model_.prefill(self.context_, cache, rows, floats(logits), wanted);
+      return ffi::Array<ffi::Any>{logits, kv};
+    });
+  }
+
+  ffi::Tensor new_logits(const models::KvCache& cache, models::LogitRows wanted) const {
+    const int64_t rows =
+        wanted == models::LogitRows::kAll ? begun(cache) : static_cast<int64_t>(cache.batch().size());
+    return new_tensor({1, rows, model_.vocab_size()});
   }
 
   static models::TensorRef tensor_ref(const ffi::Tensor& tensor, size_t index) {

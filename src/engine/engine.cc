@@ -15,7 +15,6 @@
 namespace dovetail::engine {
 namespace {
 
-constexpr int64_t kSequence = 0;
 constexpr int64_t kPageSize = 16;
 
 class Stopwatch {
@@ -338,14 +337,14 @@ library::Rows Engine::prefill_chunk(const Prompt& prompt, const Chunk& chunk,
   return logits;
 }
 
-void Engine::check_logits(const library::Rows& logits) const {
-  if (logits.rows == 1 && logits.width == model_.chat_config.vocab_size) return;
-  throw Error(
-      ErrorCode::kMismatch,
-      Problem{.message = "the library returned logits of an unexpected shape",
-              .source = model_.library.path().string(),
-              .expected = "[1, " + std::to_string(model_.chat_config.vocab_size) + "]",
-              .actual = "[" + std::to_string(logits.rows) + ", " + std::to_string(logits.width) + "]"});
+void Engine::check_logits(const library::Rows& logits, int64_t rows) const {
+  if (logits.rows == rows && logits.width == model_.chat_config.vocab_size) return;
+  throw Error(ErrorCode::kMismatch, Problem{.message = "the library returned logits of an unexpected shape",
+                                            .source = model_.library.path().string(),
+                                            .expected = "[" + std::to_string(rows) + ", " +
+                                                        std::to_string(model_.chat_config.vocab_size) + "]",
+                                            .actual = "[" + std::to_string(logits.rows) + ", " +
+                                                      std::to_string(logits.width) + "]"});
 }
 
 // Brings the whole prompt into the KV cache. False when cancelled.
@@ -434,6 +433,16 @@ library::Rows Engine::decode(int32_t id) {
   return logits;
 }
 
+void Engine::check_ids(std::span<const int32_t> ids) const {
+  for (int32_t id : ids) {
+    if (id >= 0 && id < model_.chat_config.vocab_size) continue;
+    throw Error(ErrorCode::kUsage,
+                Problem{.message = "a token id is not in the vocabulary",
+                        .expected = "0 to " + std::to_string(model_.chat_config.vocab_size - 1),
+                        .actual = std::to_string(id)});
+  }
+}
+
 library::Rows Engine::prefill(const Prompt& prompt) {
   check_context(prompt, 0);
   reset_cache();
@@ -444,13 +453,7 @@ library::Rows Engine::prefill(const Prompt& prompt) {
 }
 
 Engine::Logits Engine::logits(const Conversation& conversation, std::span<const int32_t> reply_ids) {
-  for (int32_t id : reply_ids) {
-    if (id >= 0 && id < model_.chat_config.vocab_size) continue;
-    throw Error(ErrorCode::kUsage,
-                Problem{.message = "a reply id is not in the vocabulary",
-                        .expected = "0 to " + std::to_string(model_.chat_config.vocab_size - 1),
-                        .actual = std::to_string(id)});
-  }
+  check_ids(reply_ids);
   const Prompt prompt = this->prompt(conversation);
   check_context(prompt, static_cast<int64_t>(reply_ids.size()));
   Logits result{.prompt_ids = prompt.ids,

@@ -74,6 +74,8 @@ class Engine {
   const library::Model& model() const { return model_; }
   int64_t context_window() const { return context_window_; }
   int64_t prefill_chunk() const { return prefill_chunk_; }
+  // Tokens that can be sampled; the rest of the vocabulary's rows is padding.
+  int64_t active_vocab() const { return active_vocab_; }
 
   // Decodes an audio file for the package's audio input. `source` names it in errors. Throws Error
   // kUnsupported when the package takes no audio, and what the decoder throws (format, limits of the input).
@@ -102,6 +104,12 @@ class Engine {
   };
   Logits logits(const Conversation& conversation, std::span<const int32_t> reply_ids);
 
+  // Token by token without a conversation, for measurements: forgets what the KV cache holds, ...
+  void restart();
+  // ... and appends `ids`: [ids, vocab], the logits after each of them. Throws Error kLimit when the context
+  // window is full, kUsage for an id that is not in the vocabulary.
+  library::Rows append(std::span<const int32_t> ids);
+
   // Computes the prompt anew and returns the logits of its last position; for measurements.
   library::Rows prefill(const Prompt& prompt);
   // Appends one token and returns the logits after it.
@@ -119,7 +127,11 @@ class Engine {
   void reset_cache();
   bool fill(const Prompt& prompt, const Callbacks& callbacks, Reply& reply, library::Rows& logits);
   library::Rows prefill_chunk(const Prompt& prompt, const Chunk& chunk, std::span<const library::Rows> media);
-  void check_logits(const library::Rows& logits) const;
+  library::Rows append_pass(std::span<const int32_t> ids);
+  void check_ids(std::span<const int32_t> ids) const;
+  void check_logits(const library::Rows& logits, int64_t rows = 1) const;
+
+  static constexpr int64_t kSequence = 0;  // the only one
 
   library::Model model_;
   int64_t context_window_ = 0;

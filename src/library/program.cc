@@ -69,6 +69,8 @@ Program::Program(const Library& library, const contract::Program& program) {
   create_kv_cache_ = role_function("create_kv_cache", 5);
   prefill_ = tokens_ ? role_function("prefill_tokens", 5) : role_function("prefill_embeds", 3);
   decode_ = tokens_ ? role_function("decode_tokens", 3) : role_function("decode_embeds", 3);
+  if (!prefill_.name().empty())
+    prefill_all_ = bind.optional(prefill_.name() + "_all", tokens_ ? 5 : 3, "the logits of every position");
   for (const auto& [name, function] : program.adapters) {
     const std::string* dtype = contract::find_named(program.adapter_dtypes, name);
     adapters_[name] = {.run = bind.required(function, 2, "adapter " + name),
@@ -106,13 +108,26 @@ Rows Program::embed(std::span<const int32_t> ids) const {
 
 Rows Program::prefill(std::span<const float> embeddings, std::span<const int32_t> ids,
                       std::span<const int32_t> modality_ids) const {
+  return run_prefill(prefill_, embeddings, ids, modality_ids);
+}
+
+Rows Program::prefill_all(std::span<const float> embeddings, std::span<const int32_t> ids,
+                          std::span<const int32_t> modality_ids) const {
+  if (!prefill_all_) {
+    throw Error(ErrorCode::kUnsupported, "the library gives no logits but the last position's");
+  }
+  return run_prefill(*prefill_all_, embeddings, ids, modality_ids);
+}
+
+Rows Program::run_prefill(const LibraryFunction& function, std::span<const float> embeddings,
+                          std::span<const int32_t> ids, std::span<const int32_t> modality_ids) const {
   const std::array<int64_t, 2> shape = row_shape(ids.size());
   const std::array<int64_t, 3> embedding_shape = {1, shape[1],
                                                   static_cast<int64_t>(embeddings.size()) / shape[1]};
   const ffi::Tensor embedded = borrow_tensor(embeddings.data(), embedding_shape, DType::kFloat32);
-  if (!tokens_) return logits_of(prefill_, prefill_(embedded, kv_, parameters_));
-  return logits_of(prefill_,
-                   prefill_(embedded, borrow_tensor(ids.data(), shape, DType::kInt32),
+  if (!tokens_) return logits_of(function, function(embedded, kv_, parameters_));
+  return logits_of(function,
+                   function(embedded, borrow_tensor(ids.data(), shape, DType::kInt32),
                             borrow_tensor(modality_ids.data(), shape, DType::kInt32), kv_, parameters_));
 }
 

@@ -40,6 +40,10 @@ class Program {
   // the logits of each sequence's last position, [sequences, vocab].
   Rows prefill(std::span<const float> embeddings, std::span<const int32_t> ids,
                std::span<const int32_t> modality_ids) const;
+  // The same with the logits of every position, [ids, vocab], in a library that can.
+  bool has_prefill_all() const { return prefill_all_.has_value(); }
+  Rows prefill_all(std::span<const float> embeddings, std::span<const int32_t> ids,
+                   std::span<const int32_t> modality_ids) const;
   // One token for each sequence of the begin_forward. Returns [sequences, vocab].
   Rows decode(std::span<const int32_t> ids) const;
 
@@ -77,12 +81,15 @@ class Program {
     std::optional<LibraryFunction> rows;
     bool uint32 = false;  // takes pixels as uint32
   };
+  Rows run_prefill(const LibraryFunction& function, std::span<const float> embeddings,
+                   std::span<const int32_t> ids, std::span<const int32_t> modality_ids) const;
   Rows logits_of(const LibraryFunction& function, const tvm::ffi::Any& result) const;
   const Adapter& adapter(std::string_view name) const;
 
   bool tokens_ = false;  // the token pair is used
   LibraryFunction embed_;
   LibraryFunction prefill_;
+  std::optional<LibraryFunction> prefill_all_;
   LibraryFunction decode_;
   LibraryFunction create_kv_cache_;
   LibraryFunction clear_;

@@ -104,19 +104,20 @@ class Gemma3 {
     ops::embed_rows(context, embed_tokens_, ids, 1.0f, out);
   }
 
-  // Appends the positions of kv.batch(): embeddings [total, hidden], logits [sequences, vocab]. Positions of
-  // one image (modality 1, side by side) see each other in both directions.
+  // Appends the positions of kv.batch(): embeddings [total, hidden], logits [wanted rows, vocab]. Positions
+  // of one image (modality 1, side by side) see each other in both directions.
   void prefill_tokens(ops::Context& context, KvCache& kv, const float* embeddings, std::span<const int32_t>,
-                      std::span<const int32_t> modality, float* logits) {
-    forward(context, kv, embeddings, modality, logits);
+                      std::span<const int32_t> modality, float* logits, LogitRows wanted = LogitRows::kLast) {
+    forward(context, kv, embeddings, modality, logits, wanted);
   }
   void decode_tokens(ops::Context& context, KvCache& kv, std::span<const int32_t> ids, float* logits) {
     std::vector<float> embeddings(ids.size() * static_cast<size_t>(config().hidden_size));
     embed(context, ids, embeddings.data());
-    forward(context, kv, embeddings.data(), {}, logits);
+    forward(context, kv, embeddings.data(), {}, logits, LogitRows::kLast);
   }
-  void prefill(ops::Context& context, KvCache& kv, const float* embeddings, float* logits) {
-    forward(context, kv, embeddings, {}, logits);
+  void prefill(ops::Context& context, KvCache& kv, const float* embeddings, float* logits,
+               LogitRows wanted = LogitRows::kLast) {
+    forward(context, kv, embeddings, {}, logits, wanted);
   }
 
   // pixels [image_size, image_size, 3] to rows [rows per side², hidden], already divided by the factor that a
@@ -205,17 +206,17 @@ class Gemma3 {
   }
 
   void forward(ops::Context& context, KvCache& kv, const float* embeddings, std::span<const int32_t> modality,
-               float* logits) {
+               float* logits, LogitRows wanted) {
     const Gemma3Config& c = config();
-    Rows rows(kv);
+    Rows rows(kv, wanted);
     if (!modality.empty()) rows.see_each_other(modality);
     sliding_angles_.fill(rows);
     full_angles_.fill(rows);
     x_.assign(embeddings, embeddings + rows.count() * c.hidden_size);
     ops::scale(context, x_.data(), embedding_scale(), static_cast<int64_t>(x_.size()));
     for (size_t i = 0; i < layers_.size(); ++i) layer(context, kv, i, rows);
-    x_ = rows.last_of(x_.data(), c.hidden_size);
-    const auto count = static_cast<int64_t>(rows.last().size());
+    x_ = rows.wanted_of(x_.data(), c.hidden_size);
+    const auto count = static_cast<int64_t>(rows.wanted().size());
     ops::rms_norm(context, x_.data(), count, c.hidden_size, norm_.data(), c.rms_norm_eps, x_.data());
     ops::matmul(context, x_.data(), count, embed_tokens_, logits);
     if (c.logit_softcap > 0) ops::softcap(context, logits, c.logit_softcap, count * c.vocab_size);

@@ -85,13 +85,13 @@ class Gemma4 {
     ops::embed_rows(context, embed_tokens_, ids, std::sqrt(static_cast<float>(config().hidden_size)), out);
   }
 
-  // Appends the positions of kv.batch() and writes logits [sequences, vocab] of the last position of each
-  // sequence. embeddings [total, hidden]; ids and modality [total], modality 1 marks rows that an adapter
-  // made.
+  // Appends the positions of kv.batch() and writes logits [wanted rows, vocab]. embeddings [total, hidden];
+  // ids and modality [total], modality 1 marks rows that an adapter made.
   void prefill_tokens(ops::Context& context, KvCache& kv, const float* embeddings,
-                      std::span<const int32_t> ids, std::span<const int32_t> modality, float* logits) {
+                      std::span<const int32_t> ids, std::span<const int32_t> modality, float* logits,
+                      LogitRows wanted = LogitRows::kLast) {
     const Gemma4TextConfig& c = config();
-    Rows rows(kv);
+    Rows rows(kv, wanted);
     fill_angles(rows);
     const auto total = static_cast<int64_t>(ids.size());
     std::vector<int32_t> per_layer_ids(ids.begin(), ids.end());
@@ -104,13 +104,13 @@ class Gemma4 {
 
     // The shared layers write no keys or values, so only the positions whose logits are wanted go through
     // them.
-    const std::vector<float> last_embeddings = rows.last_of(embeddings, c.hidden_size);
-    std::vector<int32_t> last_ids;
-    for (const int64_t row : rows.last()) last_ids.push_back(per_layer_ids[static_cast<size_t>(row)]);
-    x_ = rows.last_of(x_.data(), c.hidden_size);
-    rows.keep_last();
+    const std::vector<float> wanted_embeddings = rows.wanted_of(embeddings, c.hidden_size);
+    std::vector<int32_t> wanted_ids;
+    for (const int64_t row : rows.wanted()) wanted_ids.push_back(per_layer_ids[static_cast<size_t>(row)]);
+    x_ = rows.wanted_of(x_.data(), c.hidden_size);
+    rows.keep_wanted();
     fill_angles(rows);
-    per_layer_inputs(context, last_embeddings, last_ids, c.first_shared_layer, c.num_layers);
+    per_layer_inputs(context, wanted_embeddings, wanted_ids, c.first_shared_layer, c.num_layers);
     for (int32_t i = c.first_shared_layer; i < c.num_layers; ++i) layer(context, kv, i, rows);
 
     const int64_t count = rows.count();

@@ -80,15 +80,16 @@ class LlamaText {
     ops::embed_rows(context, embed_tokens_, ids, 1.0f, out);
   }
 
-  // Appends the positions of kv.batch(): embeddings [total, hidden], logits [sequences, vocab].
-  void forward(ops::Context& context, KvCache& kv, const float* embeddings, float* logits) {
+  // Appends the positions of kv.batch(): embeddings [total, hidden], logits [wanted rows, vocab].
+  void forward(ops::Context& context, KvCache& kv, const float* embeddings, float* logits,
+               LogitRows wanted = LogitRows::kLast) {
     const LlamaTextConfig& c = config_;
-    Rows rows(kv);
+    Rows rows(kv, wanted);
     angles_.fill(rows);
     x_.assign(embeddings, embeddings + rows.count() * c.hidden_size);
     for (size_t i = 0; i < layers_.size(); ++i) layer(context, kv, i, rows);
-    x_ = rows.last_of(x_.data(), c.hidden_size);
-    const auto count = static_cast<int64_t>(rows.last().size());
+    x_ = rows.wanted_of(x_.data(), c.hidden_size);
+    const auto count = static_cast<int64_t>(rows.wanted().size());
     ops::rms_norm(context, x_.data(), count, c.hidden_size, norm_.data(), c.rms_norm_eps, x_.data());
     ops::matmul(context, x_.data(), count, c.tied_embeddings ? embed_tokens_ : head_, logits);
   }

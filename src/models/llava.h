@@ -46,9 +46,10 @@ class Llava {
   void embed(ops::Context& context, std::span<const int32_t> ids, float* out) const {
     text_->embed(context, ids, out);
   }
-  // Appends the positions of kv.batch(): embeddings [total, hidden], logits [sequences, vocab].
-  void prefill(ops::Context& context, KvCache& kv, const float* embeddings, float* logits) {
-    text_->forward(context, kv, embeddings, logits);
+  // Appends the positions of kv.batch(): embeddings [total, hidden], logits [wanted rows, vocab].
+  void prefill(ops::Context& context, KvCache& kv, const float* embeddings, float* logits,
+               LogitRows wanted = LogitRows::kLast) {
+    text_->forward(context, kv, embeddings, logits, wanted);
   }
 
   int32_t image_size() const { return source_.get().vision.image_size; }

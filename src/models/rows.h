@@ -14,6 +14,9 @@
 
 namespace dovetail::models {
 
+// The positions of a pass that get logits.
+enum class LogitRows { kLast, kAll };  // kLast: the last one of each sequence
+
 class Rows {
  public:
   // The rows of one sequence, side by side.
@@ -24,11 +27,13 @@ class Rows {
     int32_t first_position;
   };
 
-  explicit Rows(const KvCache& kv) {
+  explicit Rows(const KvCache& kv, LogitRows wanted = LogitRows::kLast) {
     for (const KvCache::Span& span : kv.batch()) {
       parts_.push_back({span.sequence, count(), span.count, span.start});
-      for (int32_t i = 0; i < span.count; ++i) positions_.push_back(span.start + i);
-      last_.push_back(count() - 1);
+      for (int32_t i = 0; i < span.count; ++i) {
+        if (wanted == LogitRows::kAll || i == span.count - 1) wanted_.push_back(count());
+        positions_.push_back(span.start + i);
+      }
     }
     see_the_past();
   }
@@ -52,8 +57,8 @@ class Rows {
   int64_t count() const { return static_cast<int64_t>(positions_.size()); }
   std::span<const Part> parts() const { return parts_; }
   std::span<const int32_t> positions() const { return positions_; }
-  // The last row of each sequence.
-  std::span<const int64_t> last() const { return last_; }
+  // The rows that get logits.
+  std::span<const int64_t> wanted() const { return wanted_; }
 
   // What a row sees in a layer with this window (0: none): itself, what lies before it, and the rest of its
   // span.
@@ -62,20 +67,21 @@ class Rows {
     return {window > 0 ? std::max(0, positions_[i] + 1 - window) : 0, span_end_[i]};
   }
 
-  // Of [count, width] values, those of the last rows.
-  std::vector<float> last_of(const float* values, int64_t width) const {
+  // Of [count, width] values, those of the wanted rows.
+  std::vector<float> wanted_of(const float* values, int64_t width) const {
     std::vector<float> out;
-    for (const int64_t row : last_) out.insert(out.end(), values + row * width, values + (row + 1) * width);
+    for (const int64_t row : wanted_) out.insert(out.end(), values + row * width, values + (row + 1) * width);
     return out;
   }
 
-  // Only the last row of each sequence stays.
-  void keep_last() {
+  // Only the wanted rows stay.
+  void keep_wanted() {
+    if (wanted_.size() == positions_.size()) return;  // all of them; else one of each sequence
     std::vector<int32_t> kept;
     for (size_t i = 0; i < parts_.size(); ++i) {
-      const int32_t position = positions_[static_cast<size_t>(last_[i])];
+      const int32_t position = positions_[static_cast<size_t>(wanted_[i])];
       parts_[i] = {parts_[i].sequence, static_cast<int64_t>(i), 1, position};
-      last_[i] = static_cast<int64_t>(i);
+      wanted_[i] = static_cast<int64_t>(i);
       kept.push_back(position);
     }
     positions_ = std::move(kept);
@@ -89,7 +95,7 @@ class Rows {
   }
 
   std::vector<Part> parts_;
-  std::vector<int64_t> last_;
+  std::vector<int64_t> wanted_;
   std::vector<int32_t> positions_;
   std::vector<int32_t> span_end_;  // of each row: one past the last position it sees
 };

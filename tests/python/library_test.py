@@ -133,6 +133,24 @@ class LibraryTest(unittest.TestCase):
         np.testing.assert_allclose(np.from_dlpack(logits)[:, 0], np.stack(single), atol=1e-5, rtol=0)
         self.assertEqual(self.library["attention_kv_cache_get_total_sequence_length"](cache), 9)
 
+    def test_logits_of_every_position(self):
+        ids = [2, 4, 300, 301, 17, 302]
+        cache = self.new_cache()
+        self.library["kv_state_add_sequence"](cache, 0)
+        one_by_one = [self.decode(cache, token)[0, 0] for token in ids]
+        self.library["kv_state_clear"](cache)
+        self.library["kv_state_add_sequence"](cache, 0)
+        self.library["kv_state_begin_forward"](cache, shape(0), shape(len(ids)))
+        logits, _ = self.library["prefill_tokens_all"](
+            tensor(self.embed(ids)[None]),
+            tensor(np.array([ids], np.int32)),
+            tensor(np.zeros((1, len(ids)), np.int32)),
+            cache,
+            self.params,
+        )
+        self.library["kv_state_end_forward"](cache)
+        np.testing.assert_allclose(np.from_dlpack(logits)[0], np.stack(one_by_one), atol=1e-4, rtol=0)
+
     def test_wrong_arguments_are_python_exceptions(self):
         library, params = self.library, self.params
         cache = self.new_cache()

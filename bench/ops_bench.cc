@@ -173,18 +173,27 @@ std::vector<float> random_floats(size_t count) {
   return values;
 }
 
-// q4 weights over the big buffer; the scales lie behind the data.
-Matrix q4_matrix(int64_t rows, int64_t cols) {
-  std::vector<std::byte>& buffer = big_buffer();
-  const int64_t groups = (cols + 31) / 32;
-  uint16_t* scales = reinterpret_cast<uint16_t*>(buffer.data() + rows * groups * 16);
-  for (int64_t i = 0; i < rows * groups; ++i) scales[i] = f32_to_f16(0.01f);
-  return {Matrix::Type::kQ4, DType::kFloat16, buffer.data(), scales, rows, cols};
+double matrix_bytes(const Matrix& w) {
+  return static_cast<double>(w.rows) * static_cast<double>(row_bytes(w) + scale_row_bytes(w));
 }
 
-double matrix_bytes(const Matrix& w) {
-  const double numbers = static_cast<double>(w.rows) * static_cast<double>(w.cols);
-  return w.type == Matrix::Type::kQ4 ? numbers * 0.5625 : numbers * (w.type == Matrix::Type::kF32 ? 4 : 2);
+// Weights over the big buffer; the scales, if any, lie behind the data.
+Matrix big_matrix(Matrix::Type type, int64_t rows, int64_t cols) {
+  std::vector<std::byte>& buffer = big_buffer();
+  Matrix w{type, DType::kFloat16, buffer.data(), nullptr, rows, cols};
+  if (!w.quantized()) {
+    std::memset(buffer.data(), 0, static_cast<size_t>(matrix_bytes(w)));
+    return w;
+  }
+  uint16_t* scales = reinterpret_cast<uint16_t*>(buffer.data() + rows * row_bytes(w));
+  std::fill_n(scales, rows * scale_row_bytes(w) / 2, f32_to_f16(0.01f));
+  w.scales = scales;
+  return w;
+}
+
+const char* type_name(Matrix::Type type) {
+  constexpr const char* kNames[] = {"f32", "f16", "bf16", "q3", "q4", "q8"};
+  return kNames[static_cast<size_t>(type)];
 }
 
 // ---- measurements
@@ -206,24 +215,22 @@ void bench_gemv(const Run& run) {
   const struct {
     int64_t rows, cols, m;
     Matrix::Type type;
-  } cases[] = {{262144, 1536, 1, Matrix::Type::kQ4}, {262144, 1536, 2, Matrix::Type::kQ4},
+  } cases[] = {{262144, 1536, 1, Matrix::Type::kQ4}, {262144, 1536, 1, Matrix::Type::kQ3},
+               {262144, 1536, 1, Matrix::Type::kQ8}, {262144, 1536, 2, Matrix::Type::kQ4},
                {262144, 1536, 3, Matrix::Type::kQ4}, {262144, 1536, 4, Matrix::Type::kQ4},
                {262144, 1536, 8, Matrix::Type::kQ4}, {49152, 2048, 1, Matrix::Type::kF16},
-               {2048, 2048, 1, Matrix::Type::kQ4}};
+               {2048, 2048, 1, Matrix::Type::kQ4},   {2048, 2048, 1, Matrix::Type::kQ3},
+               {2048, 2048, 1, Matrix::Type::kQ8}};
   for (const auto& c : cases) {
-    Matrix w = q4_matrix(c.rows, c.cols);
-    if (c.type != Matrix::Type::kQ4) {
-      w.type = c.type;
-      std::memset(big_buffer().data(), 0, static_cast<size_t>(matrix_bytes(w)));
-    }
+    const Matrix w = big_matrix(c.type, c.rows, c.cols);
     const std::vector<float> x = random_floats(static_cast<size_t>(c.m * c.cols));
     std::vector<float> y(static_cast<size_t>(c.m * c.rows));
     const double seconds = best_time([&] { matmul(context, x.data(), c.m, w, y.data()); });
     const double rate = matrix_bytes(w) / seconds / 1e9;
     char what[80];
-    std::snprintf(what, sizeof what, "%s x%lld %lldx%lld (%.0f MB)",
-                  c.type == Matrix::Type::kQ4 ? "q4" : "f16", static_cast<long long>(c.m),
-                  static_cast<long long>(c.rows), static_cast<long long>(c.cols), matrix_bytes(w) / 1e6);
+    std::snprintf(what, sizeof what, "%s x%lld %lldx%lld (%.0f MB)", type_name(c.type),
+                  static_cast<long long>(c.m), static_cast<long long>(c.rows), static_cast<long long>(c.cols),
+                  matrix_bytes(w) / 1e6);
     print_head(run, what);
     std::printf("%7.1f GB/s  %5.1f %% of reading\n", rate, 100 * rate / run.bandwidth);
   }
@@ -244,26 +251,26 @@ void bench_gemm(const Run& run) {
                {512, 2048, 2048, Matrix::Type::kQ4, Precision::kInt8},
                {512, 6144, 1536, Matrix::Type::kQ4, Precision::kInt8},
                {512, 1536, 6144, Matrix::Type::kQ4, Precision::kInt8},
+               {128, 2048, 2048, Matrix::Type::kQ3, Precision::kInt8},
+               {128, 2048, 2048, Matrix::Type::kQ8, Precision::kInt8},
                {128, 2048, 2048, Matrix::Type::kQ4, Precision::kExact},
+               {128, 2048, 2048, Matrix::Type::kQ3, Precision::kExact},
+               {128, 2048, 2048, Matrix::Type::kQ8, Precision::kExact},
                {128, 2048, 2048, Matrix::Type::kF16, Precision::kInt8},
                {577, 1024, 1024, Matrix::Type::kF16, Precision::kInt8}};
   for (const auto& c : cases) {
-    Matrix w = q4_matrix(c.n, c.k);
-    if (c.type == Matrix::Type::kF16) {
-      w.type = c.type;
-      std::memset(big_buffer().data(), 0, static_cast<size_t>(matrix_bytes(w)));
-    }
+    const Matrix w = big_matrix(c.type, c.n, c.k);
     context.precision = c.precision;
-    const bool ints = c.type == Matrix::Type::kQ4 && c.precision == Precision::kInt8;
+    const bool ints = w.quantized() && c.precision == Precision::kInt8;
     const std::vector<float> x = random_floats(static_cast<size_t>(c.m * c.k));
     std::vector<float> y(static_cast<size_t>(c.m * c.n));
     const double seconds = best_time([&] { matmul(context, x.data(), c.m, w, y.data()); });
     const double rate = 2.0 * static_cast<double>(c.m * c.n) * static_cast<double>(c.k) / seconds / 1e9;
     char what[80];
-    std::snprintf(what, sizeof what, "%s m %lld n %lld k %lld",
-                  ints                          ? "q4 int8"
-                  : c.type == Matrix::Type::kQ4 ? "q4 exact"
-                                                : "f16",
+    std::snprintf(what, sizeof what, "%s%s m %lld n %lld k %lld", type_name(c.type),
+                  !w.quantized() ? ""
+                  : ints         ? " int8"
+                                 : " exact",
                   static_cast<long long>(c.m), static_cast<long long>(c.n), static_cast<long long>(c.k));
     print_head(run, what);
     std::printf("%7.0f GOP/s %5.1f %% of the %s peak %.0f\n", rate, 100 * rate / (ints ? integer : floating),
@@ -329,9 +336,10 @@ void bench_elementwise(const Run& run) {
     report("gelu_tanh_gate", [&] { gelu_tanh_gate(context, x.data(), m, n, y.data()); });
     report("add_scaled", [&] { add_scaled(context, x.data(), 1e-9f, y.data(), m * n); });
     const KernelTable& kernels = context.kernels();
-    std::vector<std::byte> rounded(kernels.quantized_row_bytes(n));
+    std::vector<std::byte> rounded(kernels.quantized_row_bytes(Matrix::Type::kQ4, n));
     report("rounding to int8 (1 row at a time)", [&] {
-      for (int64_t i = 0; i < m; ++i) kernels.quantize_row(x.data() + i * n, n, rounded.data());
+      for (int64_t i = 0; i < m; ++i)
+        kernels.quantize_row(Matrix::Type::kQ4, x.data() + i * n, n, rounded.data());
     });
   }
 }

@@ -70,11 +70,9 @@ void add_convert_command(CLI::App& app, int&) {
                    "folder with config.json, tokenizer.json and safetensors files")
       ->required();
   command->add_option("-o,--output", arguments->output, "folder to create")->required();
-  std::string known;
-  for (const models::Quantization& quantization : models::quantizations()) {
-    known += (known.empty() ? "" : ", ") + std::string(quantization.name);
-  }
-  command->add_option("--quantization", arguments->quantization, "one of " + known)->required();
+  command
+      ->add_option("--quantization", arguments->quantization, "one of " + models::quantization_names())
+      ->required();
   command->add_option("--threads", arguments->threads, "number of threads; default: one per CPU")
       ->check(CLI::Range(1, 1024));
   command->callback([arguments] {

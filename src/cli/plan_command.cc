@@ -101,7 +101,7 @@ void add_plan_command(CLI::App& app, int&) {
       "plan", "Show what a model becomes, from its configuration alone: contract, parameters, sizes");
   command->add_option("model", options->model, "config.json, or the folder of a Hugging Face checkpoint")
       ->required();
-  command->add_option("--quantization", options->quantization, "q4f16_1, q4f32_1, q0f16, q0f32 or q0bf16")
+  command->add_option("--quantization", options->quantization, "one of " + models::quantization_names())
       ->required();
   command->add_option("--target", options->target, "What the library is for")
       ->check(CLI::IsMember({"cpu", "webgpu"}))

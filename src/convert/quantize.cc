@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "convert/quantize_avx2.h"
 #include "package/values.h"
@@ -40,10 +41,8 @@ Bits load_bits(const std::byte* values, int64_t index) {
   return bits;
 }
 
-// A value rounded to the type in which MLC computes.
-float rounded(float value, DType type) {
-  return type == DType::kFloat16 ? f16_to_f32(f32_to_f16(value)) : value;
-}
+// float16 arithmetic: every operation is rounded to it.
+float half(float value) { return f16_to_f32(f32_to_f16(value)); }
 
 void store_value(DType type, std::byte* out, int64_t index, float value) {
   if (type == DType::kFloat32) {
@@ -58,31 +57,39 @@ void store_value(DType type, std::byte* out, int64_t index, float value) {
 
 namespace portable {
 
-void quantize_row(DType source, const std::byte* values, int64_t cols, DType model_dtype, uint32_t* words,
-                  std::byte* scales) {
-  const int64_t groups = (cols + kGroupValues - 1) / kGroupValues;
+void quantize_row(const models::Quantization& quantization, DType source, const std::byte* values,
+                  int64_t cols, uint32_t* words, std::byte* scales) {
+  const int bits = quantization.bits;
+  const int64_t size = models::group_size(bits), per_word = models::word_values(bits);
+  const float zero_point = static_cast<float>(models::zero_point(bits));
+  const DType model = quantization.model_dtype;
+  // Eight bits lie so close together that float16 arithmetic would move values by a tenth of a step.
+  const bool in_half = model == DType::kFloat16 && bits < 8;
+  const auto rounded = [&](float value) { return in_half ? half(value) : value; };
+  const int64_t groups = (cols + size - 1) / size;
+  std::vector<float> w(static_cast<size_t>(size));
   for (int64_t g = 0; g < groups; ++g) {
-    const int64_t count = std::min(kGroupValues, cols - g * kGroupValues);
-    float w[kGroupValues] = {};
+    const int64_t count = std::min(size, cols - g * size);
     uint32_t largest = 0;
     for (int64_t i = 0; i < count; ++i) {
-      w[i] = rounded(load_value(source, values, g * kGroupValues + i), model_dtype);
+      float& value = w[static_cast<size_t>(i)];
+      value = rounded(load_value(source, values, g * size + i));
       // Compared as integers, so that NaN counts as the largest.
-      largest = std::max(largest, std::bit_cast<uint32_t>(w[i]) & 0x7fffffffu);
+      largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7fffffffu);
     }
-    const float scale = rounded(std::bit_cast<float>(largest) / 7.0f, model_dtype);
-    store_value(model_dtype, scales, g, scale);
-    for (int64_t word = 0; word < kGroupWords; ++word) {
+    store_value(model, scales, g, std::bit_cast<float>(largest) / zero_point);
+    const float scale = load_value(model, scales, g);
+    for (int64_t first = 0; first < size; first += per_word) {
       uint32_t packed = 0;
-      // What lies behind the end of the row stays 0, which is not the value 0 (that would be 7).
-      for (int64_t i = 0; i < std::min<int64_t>(8, count - 8 * word); ++i) {
-        const float ratio = rounded(w[8 * word + i] / scale, model_dtype);
-        const float q = std::nearbyint(rounded(ratio + 7.0f, model_dtype));
+      // What lies behind the end of the row stays 0, which is not the value 0 (that would be the zero point).
+      for (int64_t i = 0; i < std::min(per_word, count - first); ++i) {
+        const float ratio = rounded(w[static_cast<size_t>(first + i)] / scale);
+        const float q = std::nearbyint(rounded(ratio + zero_point));
         // NaN, from 0 / 0 in a group of zeros, becomes 0.
-        const float clamped = q > 0.0f ? std::min(q, 14.0f) : 0.0f;
-        packed |= static_cast<uint32_t>(clamped) << (4 * i);
+        const float clamped = q > 0.0f ? std::min(q, 2 * zero_point) : 0.0f;
+        packed |= static_cast<uint32_t>(clamped) << (bits * i);
       }
-      words[g * kGroupWords + word] = packed;
+      *words++ = packed;
     }
   }
 }
@@ -93,14 +100,18 @@ void convert_values(DType source, const std::byte* values, int64_t count, DType 
 
 }  // namespace portable
 
-void quantize_row(DType source, const std::byte* values, int64_t cols, DType model_dtype, uint32_t* words,
-                  std::byte* scales) {
-  if (!use_avx2()) return portable::quantize_row(source, values, cols, model_dtype, words, scales);
-  const int64_t whole = cols / kGroupValues;
-  avx2::quantize_groups(float_kind(source), values, whole, model_dtype == DType::kFloat16, words, scales);
-  if (const int64_t done = whole * kGroupValues; done < cols) {
-    portable::quantize_row(source, values + done * dtype_bytes(source), cols - done, model_dtype,
-                           words + whole * kGroupWords, scales + whole * dtype_bytes(model_dtype));
+void quantize_row(const models::Quantization& quantization, DType source, const std::byte* values,
+                  int64_t cols, uint32_t* words, std::byte* scales) {
+  const int bits = quantization.bits;
+  const DType model = quantization.model_dtype;
+  int64_t whole = 0;
+  if (use_avx2() && bits == 4) {
+    whole = cols / models::group_size(bits);
+    avx2::quantize_groups(float_kind(source), values, whole, model == DType::kFloat16, words, scales);
+  }
+  if (const int64_t done = whole * models::group_size(bits); done < cols) {
+    portable::quantize_row(quantization, source, values + done * dtype_bytes(source), cols - done,
+                           words + whole * models::group_words(bits), scales + whole * dtype_bytes(model));
   }
 }
 

@@ -87,6 +87,12 @@ class Stream {
     return plan_.parameters[w.first_parameter + (w.quantized ? 1 : 0)].dtype;
   }
 
+  int64_t group_count(int64_t cols) const {
+    const int64_t size = models::group_size(plan_.quantization->bits);
+    return (cols + size - 1) / size;
+  }
+  int64_t group_bytes() const { return 4 * models::group_words(plan_.quantization->bits); }
+
   bool same_parts(const MappedWeight& a, const MappedWeight& b) const {
     return !a.parts.empty() && a.rows == b.rows && a.stride == b.stride && a.stride > a.cols &&
            std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(), b.parts.end(),
@@ -138,11 +144,11 @@ class Stream {
     for (size_t i = block.first; i < block.last; ++i) {
       const MappedWeight& mapped = mapping_.weights[i];
       const int64_t rows = block.row_end - block.row_begin;
-      const int64_t groups = (mapped.cols + kGroupValues - 1) / kGroupValues;
+      const int64_t groups = group_count(mapped.cols);
       const int64_t width = dtype_bytes(stored_dtype(i));
       if (weight(i).quantized) {
-        block.values.push_back(std::make_unique_for_overwrite<std::byte[]>(
-            static_cast<size_t>(rows * groups * kGroupWords * 4)));
+        block.values.push_back(
+            std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(rows * groups * group_bytes())));
         block.scales.push_back(
             std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(rows * groups * width)));
       } else {
@@ -195,15 +201,16 @@ class Stream {
     const int64_t row_bytes = stride * dtype_bytes(source);
     int64_t bad = -1;  // index of a value that is not finite, counted from the first value of these rows
     if (scales != nullptr) {
-      const int64_t groups = (mapped.cols + kGroupValues - 1) / kGroupValues;
+      const int64_t groups = group_count(mapped.cols);
       for (int64_t row = 0; row < end - begin; ++row) {
-        quantize_row(source, data + row * row_bytes, mapped.cols, dtype,
-                     reinterpret_cast<uint32_t*>(values) + (first + row) * groups * kGroupWords,
+        quantize_row(*plan_.quantization, source, data + row * row_bytes, mapped.cols,
+                     reinterpret_cast<uint32_t*>(values + (first + row) * groups * group_bytes()),
                      scales + (first + row) * groups * dtype_bytes(dtype));
       }
       const int64_t group =
           first_non_finite(dtype, scales + first * groups * dtype_bytes(dtype), (end - begin) * groups);
-      if (group >= 0) bad = group / groups * mapped.cols + group % groups * kGroupValues;
+      if (group >= 0)
+        bad = group / groups * mapped.cols + group % groups * models::group_size(plan_.quantization->bits);
     } else {
       std::byte* out = values + first * mapped.cols * dtype_bytes(dtype);
       if (stride == mapped.cols) {
@@ -226,7 +233,7 @@ class Stream {
     if (std::exchange(flagged_[index], 1) != 0) return;
     const MappedWeight& mapped = mapping_.weights[index];
     const DType dtype = stored_dtype(index);
-    // In a group, the value to blame is one of the next 32.
+    // In a group, the value to blame is one of those that follow.
     int64_t row = bad / mapped.cols, col = bad % mapped.cols;
     float value = 0;
     for (; col < mapped.cols; ++col) {
@@ -283,9 +290,9 @@ class Stream {
         }
       }
       const int64_t rows = block.row_end - block.row_begin;
-      const int64_t groups = (mapped.cols + kGroupValues - 1) / kGroupValues;
+      const int64_t groups = group_count(mapped.cols);
       const int64_t width = dtype_bytes(stored_dtype(i));
-      const int64_t bytes = w.quantized ? rows * groups * kGroupWords * 4 : rows * mapped.cols * width;
+      const int64_t bytes = w.quantized ? rows * groups * group_bytes() : rows * mapped.cols * width;
       writer_.write(ids_[i].first, {block.values[i - block.first].get(), static_cast<size_t>(bytes)});
       if (w.quantized) {
         writer_.write(ids_[i].second,

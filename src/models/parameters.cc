@@ -25,6 +25,17 @@ ops::Matrix::Type matrix_type(DType dtype) {
   }
 }
 
+ops::Matrix::Type matrix_type(const Quantization& quantization) {
+  switch (quantization.bits) {
+    case 4:
+      return ops::Matrix::Type::kQ4;
+    case 8:
+      return ops::Matrix::Type::kQ8;
+    default:
+      return matrix_type(quantization.model_dtype);
+  }
+}
+
 std::vector<float> widen(const TensorRef& tensor, int64_t count) {
   std::vector<float> out(static_cast<size_t>(count));
   const auto* bytes = static_cast<const std::byte*>(tensor.data);
@@ -52,9 +63,10 @@ void ParameterTree::add(Output output, Weight weight, DType dtype) {
   weight.first_parameter = parameters_.size();
   if (weight.quantized) {
     const std::string base = weight.name.substr(0, weight.name.rfind('.'));
-    const int64_t groups = (weight.shape[1] + kGroupSize - 1) / kGroupSize;
+    const int bits = quantization_->bits;
+    const int64_t groups = (weight.shape[1] + group_size(bits) - 1) / group_size(bits);
     parameters_.push_back({base + ".q_weight",
-                           {weight.shape[0], groups * (kGroupSize / 8)},
+                           {weight.shape[0], groups * group_words(bits)},
                            DType::kUInt32,
                            weight.vocab_rows});
     parameters_.push_back({base + ".q_scale", {weight.shape[0], groups}, dtype, weight.vocab_rows});
@@ -68,11 +80,11 @@ void ParameterTree::add(Output output, Weight weight, DType dtype) {
 
 void ParameterTree::add_matrix(ops::Matrix& out, Weight weight) {
   const DType dtype = quantization_->model_dtype;
-  out = {.type = quantization_->group4 ? ops::Matrix::Type::kQ4 : matrix_type(dtype),
+  out = {.type = matrix_type(*quantization_),
          .scale_type = dtype,
          .rows = weight.shape[0],
          .cols = weight.shape[1]};
-  weight.quantized = quantization_->group4;
+  weight.quantized = quantization_->bits != 0;
   add(&out, std::move(weight), dtype);
 }
 

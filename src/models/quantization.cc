@@ -7,26 +7,32 @@
 namespace dovetail::models {
 namespace {
 
-constexpr std::array<Quantization, 5> kQuantizations{{
-    {"q4f16_1", DType::kFloat16, true},
-    {"q4f32_1", DType::kFloat32, true},
-    {"q0f16", DType::kFloat16, false},
-    {"q0f32", DType::kFloat32, false},
-    {"q0bf16", DType::kBFloat16, false},
+constexpr std::array<Quantization, 6> kQuantizations{{
+    {"q4f16_1", DType::kFloat16, 4},
+    {"q4f32_1", DType::kFloat32, 4},
+    {"q8f16_1", DType::kFloat16, 8},
+    {"q0f16", DType::kFloat16, 0},
+    {"q0f32", DType::kFloat32, 0},
+    {"q0bf16", DType::kBFloat16, 0},
 }};
 
 }  // namespace
 
 std::span<const Quantization> quantizations() { return kQuantizations; }
 
+std::string quantization_names() {
+  std::string out;
+  for (const Quantization& quantization : kQuantizations)
+    out += (out.empty() ? "" : ", ") + std::string(quantization.name);
+  return out;
+}
+
 const Quantization& find_quantization(std::string_view name) {
-  std::string known;
   for (const Quantization& quantization : kQuantizations) {
     if (quantization.name == name) return quantization;
-    known += (known.empty() ? "" : ", ") + std::string(quantization.name);
   }
   throw Error(ErrorCode::kUnsupported, Problem{.message = "unknown quantization \"" + printable(name) + "\"",
-                                               .hint = "known quantizations: " + known});
+                                               .hint = "known quantizations: " + quantization_names()});
 }
 
 }  // namespace dovetail::models

@@ -115,12 +115,9 @@ struct Angles {
 inline ops::Matrix row_range(const ops::Matrix& w, int64_t first, int64_t count) {
   ops::Matrix out = w;
   out.rows = count;
-  const int64_t groups = (w.cols + kGroupSize - 1) / kGroupSize;
-  int64_t row_bytes = w.cols * (w.type == ops::Matrix::Type::kF32 ? 4 : 2);
-  if (w.type == ops::Matrix::Type::kQ4) row_bytes = groups * (kGroupSize / 2);
-  out.data = static_cast<const std::byte*>(w.data) + first * row_bytes;
+  out.data = static_cast<const std::byte*>(w.data) + first * ops::row_bytes(w);
   if (w.scales != nullptr)
-    out.scales = static_cast<const std::byte*>(w.scales) + first * groups * dtype_bytes(w.scale_type);
+    out.scales = static_cast<const std::byte*>(w.scales) + first * ops::scale_row_bytes(w);
   return out;
 }
 

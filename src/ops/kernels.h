@@ -38,17 +38,17 @@ struct LocalAttention {
 struct KernelTable {
   Level level;
 
-  // One row of activations rounded to int8 per group of 32: scale = max|x| / 127, q = x * (127 / max|x|)
-  // rounded to nearest, ties to even. A group whose largest magnitude is below 2^-118 counts as zero; a group
-  // with an Inf or a NaN gets scale NaN. The layout is private to the level; rows lie quantized_row_bytes
-  // apart.
-  size_t (*quantized_row_bytes)(int64_t cols);
-  void (*quantize_row)(const float* x, int64_t cols, void* out);
+  // One row of activations rounded to int8 per group of the weights that they will meet (kQ3, kQ4 or kQ8):
+  // scale = max|x| / 127, q = x * (127 / max|x|) rounded to nearest, ties to even. A group whose largest
+  // magnitude is below 2^-118 counts as zero; a group with an Inf or a NaN gets scale NaN. The layout is
+  // private to the level and the type; rows lie quantized_row_bytes apart.
+  size_t (*quantized_row_bytes)(Matrix::Type type, int64_t cols);
+  void (*quantize_row)(Matrix::Type type, const float* x, int64_t cols, void* out);
 
   // y[i * y_stride + r] = x_i · w_r for i in [0, m), r in [row_begin, row_end).
-  size_t (*matmul_int8_scratch)(int64_t m, int64_t cols);
+  size_t (*matmul_int8_scratch)(Matrix::Type type, int64_t m, int64_t cols);
   void (*matmul_int8)(const void* quantized_x, int64_t m, const Matrix& w, int64_t row_begin, int64_t row_end,
-                      float* y, int64_t y_stride, void* scratch);  // w is kQ4
+                      float* y, int64_t y_stride, void* scratch);  // w is of that type
   size_t (*matmul_f32_scratch)(int64_t m, int64_t cols);
   void (*matmul_f32)(const float* x, int64_t m, const Matrix& w, int64_t row_begin, int64_t row_end, float* y,
                      int64_t y_stride, void* scratch);

@@ -8,28 +8,38 @@
 namespace dovetail::ops {
 namespace {
 
-double weight_bytes(const Matrix& w) {
-  switch (w.type) {
-    case Matrix::Type::kF32:
-      return 4.0 * static_cast<double>(w.cols);
-    case Matrix::Type::kF16:
-    case Matrix::Type::kBF16:
-      return 2.0 * static_cast<double>(w.cols);
-    case Matrix::Type::kQ4:
-      return 0.5625 * static_cast<double>(w.cols);
-  }
-  return 0;
-}
-
 constexpr int64_t kRowGrain = 32;
 
 double row_cost(const Matrix& w, int64_t m) {
-  const double read = weight_bytes(w) / 8;
-  const double multiply = static_cast<double>(m * w.cols) / (w.type == Matrix::Type::kQ4 ? 150 : 30);
+  const double read = static_cast<double>(row_bytes(w) + scale_row_bytes(w)) / 8;
+  const double multiply = static_cast<double>(m * w.cols) / (w.quantized() ? 150 : 30);
   return std::max(read, multiply);
 }
 
 }  // namespace
+
+int64_t row_bytes(const Matrix& w) {
+  switch (w.type) {
+    case Matrix::Type::kF32:
+      return 4 * w.cols;
+    case Matrix::Type::kF16:
+    case Matrix::Type::kBF16:
+      return 2 * w.cols;
+    case Matrix::Type::kQ3:
+      return (w.cols + 39) / 40 * 16;
+    case Matrix::Type::kQ4:
+      return (w.cols + 31) / 32 * 16;
+    case Matrix::Type::kQ8:
+      return (w.cols + 31) / 32 * 32;
+  }
+  return 0;
+}
+
+int64_t scale_row_bytes(const Matrix& w) {
+  if (!w.quantized()) return 0;
+  const int64_t group = w.type == Matrix::Type::kQ3 ? 40 : 32;
+  return (w.cols + group - 1) / group * dtype_bytes(w.scale_type);
+}
 
 void matmul(Context& context, const float* x, int64_t m, const Matrix& w, float* y) {
   const Product product{&w, y};
@@ -40,18 +50,27 @@ void matmul(Context& context, const float* x, int64_t m, std::span<const Product
   if (m <= 0 || products.empty()) return;
   const KernelTable& kernels = context.kernels();
   const bool exact = context.precision == Precision::kExact;
-  auto rounded = [&](const Matrix& w) { return !exact && w.type == Matrix::Type::kQ4; };
+  auto rounded = [&](const Matrix& w) { return !exact && w.quantized(); };
 
   const int64_t cols = products.front().w->cols;
   bool any_rounded = false;
-  for (const Product& product : products) any_rounded |= rounded(*product.w);
-  const size_t x_stride = any_rounded ? kernels.quantized_row_bytes(cols) : 0;
+  Matrix::Type type = Matrix::Type::kQ4;  // for which x is rounded
+  for (const Product& product : products) {
+    if (!rounded(*product.w)) continue;
+    if (any_rounded && product.w->type != type) {
+      for (const Product& one : products) matmul(context, x, m, std::span(&one, 1));
+      return;
+    }
+    any_rounded = true;
+    type = product.w->type;
+  }
+  const size_t x_stride = any_rounded ? kernels.quantized_row_bytes(type, cols) : 0;
   std::byte* const x8 =
       any_rounded ? context.shared_scratch(x_stride * static_cast<size_t>(m)).data() : nullptr;
   if (any_rounded) {
     split(context, m, static_cast<double>(cols) / 8, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
-        kernels.quantize_row(x + i * cols, cols, x8 + static_cast<size_t>(i) * x_stride);
+        kernels.quantize_row(type, x + i * cols, cols, x8 + static_cast<size_t>(i) * x_stride);
       }
     });
   }
@@ -73,7 +92,7 @@ void matmul(Context& context, const float* x, int64_t m, std::span<const Product
       first += count;
       if (row_begin >= row_end) continue;
       if (rounded(w)) {
-        void* scratch = context.scratch(worker, kernels.matmul_int8_scratch(m, cols)).data();
+        void* scratch = context.scratch(worker, kernels.matmul_int8_scratch(type, m, cols)).data();
         kernels.matmul_int8(x8, m, w, row_begin, row_end, product.y, w.rows, scratch);
       } else {
         void* scratch = context.scratch(worker, kernels.matmul_f32_scratch(m, cols)).data();

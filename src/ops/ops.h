@@ -31,8 +31,12 @@ std::span<const Level> built_levels();
 // True when the running CPU can execute the level.
 bool cpu_supports(Level level);
 
-// How products of quantized weights are computed. kInt8: activations are rounded to int8 per group of 32 and
-// multiplied in integers. kExact: float32 activations times (q - 7) * scale in float32.
+// Bytes of one row of `data` and of `scales`.
+int64_t row_bytes(const Matrix& w);
+int64_t scale_row_bytes(const Matrix& w);
+
+// How products of quantized weights are computed. kInt8: activations are rounded to int8 per group of the
+// weights and multiplied in integers. kExact: float32 activations times (q - zero point) * scale in float32.
 enum class Precision : uint8_t { kInt8, kExact };
 
 struct KernelTable;  // one implementation of everything below; ops/kernels.h

@@ -12,17 +12,23 @@ namespace dovetail::ops {
 enum class Level : uint8_t { kReference, kAvx2, kAvx512 };
 
 // A weight matrix in the layout of a package: `rows` output features by `cols` input features.
-// kQ4 is MLC's q4f16_1 scheme: `data` is uint32 [rows, 4 * ceil(cols / 32)], element i of a word at bits
-// 4i..4i+3; `scales` is [rows, ceil(cols / 32)] of scale_type; value = (q - 7) * scale. Pointers are aligned
-// to 2 bytes only (tensors lie in a shard without padding).
+// kQ3, kQ4 and kQ8 are MLC's group quantization: a group is a run of columns with one scale, `data` holds its
+// values in uint32 words, the first value in the lowest bits, and `scales` is [rows, ceil(cols / group)] of
+// scale_type; value = (q - zero point) * scale. Groups are never shared by rows.
+//   kQ3: groups of 40 in 4 words, 10 values in each word, zero point 3
+//   kQ4: groups of 32 in 4 words, zero point 7
+//   kQ8: groups of 32 in 8 words, zero point 127
+// Pointers are aligned to 2 bytes only (tensors of other tools lie in a shard without padding).
 struct Matrix {
-  enum class Type : uint8_t { kF32, kF16, kBF16, kQ4 };
+  enum class Type : uint8_t { kF32, kF16, kBF16, kQ3, kQ4, kQ8 };
   Type type = Type::kF32;
   DType scale_type = DType::kFloat16;
   const void* data = nullptr;
   const void* scales = nullptr;
   int64_t rows = 0;
   int64_t cols = 0;
+
+  bool quantized() const { return type >= Type::kQ3; }
 };
 
 enum class Activation : uint8_t { kGelu, kGeluTanh, kQuickGelu };

@@ -65,13 +65,15 @@ inline models::ModelPlan make_plan(std::string_view quantization, std::vector<mo
   plan.canonical_name = [](const std::string& name) { return name; };
   plan.conv_template = read_json(kMlcPackages / "llama_tiny/q4f16_1/mlc-chat-config.json")["conv_template"];
   for (models::Weight& weight : weights) {
-    weight.quantized = plan.quantization->group4 && weight.shape.size() == 2;
+    weight.quantized = plan.quantization->bits != 0 && weight.shape.size() == 2;
     weight.first_parameter = plan.parameters.size();
     const DType dtype = plan.quantization->model_dtype;
     if (weight.quantized) {
       const std::string base = weight.name.substr(0, weight.name.rfind('.'));
-      const int64_t groups = (weight.shape[1] + 31) / 32;
-      plan.parameters.push_back({base + ".q_weight", {weight.shape[0], groups * 4}, DType::kUInt32});
+      const int bits = plan.quantization->bits;
+      const int64_t size = models::group_size(bits), groups = (weight.shape[1] + size - 1) / size;
+      plan.parameters.push_back(
+          {base + ".q_weight", {weight.shape[0], groups * models::group_words(bits)}, DType::kUInt32});
       plan.parameters.push_back({base + ".q_scale", {weight.shape[0], groups}, dtype});
     } else {
       plan.parameters.push_back({weight.name, weight.shape, dtype});

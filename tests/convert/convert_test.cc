@@ -179,9 +179,9 @@ TEST(Convert, ColumnSlicesOfOneTable) {
     for (const int64_t row : {0, 1, 1499, 2999}) {
       uint32_t expected[12];
       std::byte scale[6];
-      quantize_row(DType::kBFloat16,
+      quantize_row(*plan.quantization, DType::kBFloat16,
                    reinterpret_cast<const std::byte*>(packed.bytes.data()) + (row * 480 + 96 * i) * 2, 96,
-                   DType::kFloat16, expected, scale);
+                   expected, scale);
       EXPECT_EQ(std::memcmp(words.data() + row * 48, expected, 48), 0) << i << " " << row;
       EXPECT_EQ(std::memcmp(scales.data() + row * 6, scale, 6), 0) << i << " " << row;
     }

@@ -29,14 +29,26 @@ struct Row {
   bool operator==(const Row&) const = default;
 };
 
-using Function = void (*)(DType, const std::byte*, int64_t, DType, uint32_t*, std::byte*);
+using Function = void (*)(const models::Quantization&, DType, const std::byte*, int64_t, uint32_t*,
+                          std::byte*);
 
-Row run(Function function, DType source, const std::vector<std::byte>& values, int64_t cols, DType model) {
-  const size_t groups = static_cast<size_t>((cols + 31) / 32);
-  Row row{.words = std::vector<uint32_t>(groups * 4, 0xcccccccc),
-          .scales = std::vector<std::byte>(groups * static_cast<size_t>(dtype_bytes(model)))};
-  function(source, values.data(), cols, model, row.words.data(), row.scales.data());
+Row run(Function function, const models::Quantization& quantization, DType source,
+        const std::vector<std::byte>& values, int64_t cols) {
+  const int64_t size = models::group_size(quantization.bits), groups = (cols + size - 1) / size;
+  Row row{
+      .words = std::vector<uint32_t>(static_cast<size_t>(groups * models::group_words(quantization.bits)),
+                                     0xcccccccc),
+      .scales = std::vector<std::byte>(static_cast<size_t>(groups * dtype_bytes(quantization.model_dtype)))};
+  function(quantization, source, values.data(), cols, row.words.data(), row.scales.data());
   return row;
+}
+
+// Value i of a row without its scale.
+int quantized(const Row& row, const models::Quantization& quantization, int64_t i) {
+  const int bits = quantization.bits;
+  const int64_t per_word = models::word_values(bits);
+  const uint32_t word = row.words[static_cast<size_t>(i / per_word)];
+  return static_cast<int>(word >> (bits * (i % per_word)) & ((1u << bits) - 1)) - models::zero_point(bits);
 }
 
 std::vector<std::byte> pack(DType type, const std::vector<float>& values) {
@@ -49,7 +61,9 @@ std::vector<std::byte> pack(DType type, const std::vector<float>& values) {
 // The values at the edges, against what MLC's tools gave for them.
 TEST(Quantize, EdgesAreThoseOfMlc) {
   const Json expected = read_json(testing::kMlcPackages / "quant_edge.json");
-  for (const DType model : {DType::kFloat16, DType::kFloat32}) {
+  for (const char* name : {"q4f16_1", "q4f32_1"}) {
+    const models::Quantization& quantization = models::find_quantization(name);
+    const DType model = quantization.model_dtype;
     std::vector<float> rows[2] = {std::vector<float>(64), std::vector<float>(64)};
     // numpy.linspace(-1, 1, 32)
     for (int i = 0; i < 32; ++i)
@@ -58,7 +72,7 @@ TEST(Quantize, EdgesAreThoseOfMlc) {
     for (size_t i = 32; i < 64; ++i) rows[1][i] = model == DType::kFloat16 ? 1e-7f : 1e-30f;
     for (const Function function : {quantize_row, portable::quantize_row}) {
       for (size_t r = 0; r < 2; ++r) {
-        const Row row = run(function, DType::kFloat32, pack(DType::kFloat32, rows[r]), 64, model);
+        const Row row = run(function, quantization, DType::kFloat32, pack(DType::kFloat32, rows[r]), 64);
         for (size_t i = 0; i < 8; ++i) {
           // The tiny value underflows its scale in float16 only, but is 7 times its scale in float32: 14 both
           // times.
@@ -79,37 +93,93 @@ TEST(Quantize, EdgesAreThoseOfMlc) {
   }
 }
 
+// The modes that quantize.
+std::vector<const models::Quantization*> modes() {
+  std::vector<const models::Quantization*> out;
+  for (const models::Quantization& quantization : models::quantizations()) {
+    if (quantization.bits != 0) out.push_back(&quantization);
+  }
+  return out;
+}
+
 TEST(Quantize, RowsThatEndInsideAGroup) {
-  for (const int64_t cols : {1, 31, 33, 48, 100}) {
-    std::vector<float> values(static_cast<size_t>(cols));
-    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 13) - 6.0f;
-    std::vector<float> padded = values;
-    padded.resize(static_cast<size_t>((cols + 31) / 32 * 32), 0.0f);
-    const Row row =
-        run(quantize_row, DType::kBFloat16, pack(DType::kBFloat16, values), cols, DType::kFloat16);
-    const Row whole = run(quantize_row, DType::kBFloat16, pack(DType::kBFloat16, padded),
-                          static_cast<int64_t>(padded.size()), DType::kFloat16);
-    EXPECT_EQ(row.scales, whole.scales) << cols;
-    for (int64_t i = 0; i < static_cast<int64_t>(padded.size()); ++i) {
-      const auto nibble = [&](const Row& r) {
-        return r.words[static_cast<size_t>(i / 8)] >> (4 * (i % 8)) & 15u;
-      };
-      EXPECT_EQ(nibble(row), i < cols ? nibble(whole) : 0u) << cols << " " << i;
+  for (const models::Quantization* mode : modes()) {
+    const int64_t size = models::group_size(mode->bits);
+    for (const int64_t cols : {1, 31, 33, 39, 41, 48, 100}) {
+      std::vector<float> values(static_cast<size_t>(cols));
+      for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 13) - 6.0f;
+      std::vector<float> padded = values;
+      padded.resize(static_cast<size_t>((cols + size - 1) / size * size), 0.0f);
+      const Row row = run(quantize_row, *mode, DType::kBFloat16, pack(DType::kBFloat16, values), cols);
+      const Row whole = run(quantize_row, *mode, DType::kBFloat16, pack(DType::kBFloat16, padded),
+                            static_cast<int64_t>(padded.size()));
+      EXPECT_EQ(row.scales, whole.scales) << mode->name << " " << cols;
+      for (int64_t i = 0; i < static_cast<int64_t>(padded.size()); ++i) {
+        EXPECT_EQ(quantized(row, *mode, i),
+                  i < cols ? quantized(whole, *mode, i) : -models::zero_point(mode->bits))
+            << mode->name << " " << cols << " " << i;
+      }
     }
   }
 }
 
-TEST(Quantize, ValuesComeBack) {
+// Half a step, and what the arithmetic of the mode adds: float16 rounds w / scale and the sum with the zero
+// point, a scale in bfloat16 may lie 1/256 below the exact one, which the largest values feel.
+TEST(Quantize, ValuesComeBackWithinHalfAStep) {
   std::mt19937 random(7);
   std::normal_distribution<float> normal(0.0f, 0.02f);
-  std::vector<float> values(256);
+  std::vector<float> values(1280);
   for (float& value : values) value = normal(random);
-  const Row row = run(quantize_row, DType::kFloat32, pack(DType::kFloat32, values), 256, DType::kFloat32);
-  for (size_t i = 0; i < values.size(); ++i) {
-    const float scale = row.scale(i / 32, DType::kFloat32);
-    const int q = static_cast<int>(row.words[i / 8] >> (4 * (i % 8)) & 15u);
-    EXPECT_LE(std::abs(static_cast<float>(q - 7) * scale - values[i]), scale * 0.5001f);
+  for (const models::Quantization* mode : modes()) {
+    const Row row = run(quantize_row, *mode, DType::kFloat32, pack(DType::kFloat32, values), 1280);
+    const bool half = mode->model_dtype == DType::kFloat16 && mode->bits < 8;
+    const double slack = mode->model_dtype == DType::kBFloat16 ? 0.03 : half ? 0.011 : 1e-3;
+    double worst = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float scale =
+          row.scale(i / static_cast<size_t>(models::group_size(mode->bits)), mode->model_dtype);
+      const int q = quantized(row, *mode, static_cast<int64_t>(i));
+      worst = std::max(worst, std::abs(static_cast<double>(q) * scale - values[i]) / scale);
+    }
+    // The largest value of a group, 127 steps away, moves with the rounding of a float16 scale.
+    EXPECT_LE(worst, mode->bits == 8 ? 0.57 : 0.5 + slack) << mode->name;
+    EXPECT_GE(worst, 0.45) << mode->name;
   }
+}
+
+// What llama.cpp's Q8_0 holds, q · d with |q| up to 127 in groups of 32, is also what q8f16_1 can hold.
+TEST(Quantize, EightBitsKeepValuesOnAGridOf127Steps) {
+  const models::Quantization& mode = models::find_quantization("q8f16_1");
+  std::mt19937 random(5);
+  for (const float step : {0.25f, 0.00126171112f, 6.103515625e-05f, 9.5367431640625e-07f}) {
+    const float d = f16_to_f32(f32_to_f16(step));
+    std::vector<float> values(96);
+    std::vector<int> q(96);
+    for (size_t i = 0; i < values.size(); ++i) {
+      q[i] = i % 32 == 7 ? (i < 32 ? 127 : -127) : static_cast<int>(random() % 255) - 127;
+      values[i] = static_cast<float>(q[i]) * d;
+    }
+    const Row row = run(quantize_row, mode, DType::kFloat32, pack(DType::kFloat32, values), 96);
+    for (size_t i = 0; i < values.size(); ++i) {
+      EXPECT_EQ(row.scale(i / 32, DType::kFloat16), d);
+      EXPECT_EQ(quantized(row, mode, static_cast<int64_t>(i)), q[i]) << i;
+    }
+  }
+}
+
+TEST(Quantize, EightBitsAreBytesAroundTheZeroPoint) {
+  const models::Quantization& mode = models::find_quantization("q8f16_1");
+  std::vector<float> values(64, 0.0f);
+  values[0] = 127.0f;
+  values[1] = -127.0f;
+  values[2] = 1.0f;
+  values[3] = -2.5f;  // ties go to even
+  const Row row = run(quantize_row, mode, DType::kFloat32, pack(DType::kFloat32, values), 64);
+  EXPECT_EQ(row.words[0], 0x7c8000feu);
+  for (size_t i = 1; i < 8; ++i) EXPECT_EQ(row.words[i], 0x7f7f7f7fu) << i;
+  for (size_t i = 8; i < 16; ++i) EXPECT_EQ(row.words[i], 0u) << i;  // a group of zeros
+  EXPECT_EQ(row.scale(0, DType::kFloat16), 1.0f);
+  EXPECT_EQ(row.scale(1, DType::kFloat16), 0.0f);
 }
 
 // Every bit pattern of 16 bits, and random ones of 32, in random company: both implementations give the same
@@ -134,15 +204,16 @@ TEST(Quantize, EveryCpuLevelGivesTheSame) {
       }
       std::memcpy(values.data() + i * dtype_bytes(source), &bits, static_cast<size_t>(dtype_bytes(source)));
     }
-    for (const DType model : {DType::kFloat16, DType::kFloat32}) {
+    for (const models::Quantization* mode : modes()) {
+      const int64_t size = models::group_size(mode->bits);
       for (int64_t row = 0; row < rows; ++row) {
         const std::vector<std::byte> one(values.begin() + row * kCols * dtype_bytes(source),
                                          values.begin() + (row + 1) * kCols * dtype_bytes(source));
-        const Row fast = run(quantize_row, source, one, kCols, model);
-        const Row plain = run(portable::quantize_row, source, one, kCols, model);
+        const Row fast = run(quantize_row, *mode, source, one, kCols);
+        const Row plain = run(portable::quantize_row, *mode, source, one, kCols);
         ASSERT_EQ(fast.words, plain.words) << dtype_name(source) << " row " << row;
-        for (size_t g = 0; g < kCols / 32; ++g) {
-          const float a = fast.scale(g, model), b = plain.scale(g, model);
+        for (size_t g = 0; g < static_cast<size_t>(kCols / size); ++g) {
+          const float a = fast.scale(g, mode->model_dtype), b = plain.scale(g, mode->model_dtype);
           ASSERT_TRUE(std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
                       (std::isnan(a) && std::isnan(b)))
               << row << " " << g;

@@ -5,7 +5,15 @@
 namespace dovetail::ops {
 namespace {
 
-constexpr int64_t kSizes[] = {1, 2, 3, 5, 7, 15, 16, 17, 31, 33, 63, 65, 100, 129};
+constexpr int64_t kSizes[] = {1, 2, 3, 5, 7, 15, 16, 17, 31, 33, 39, 41, 48, 63, 65, 81, 100, 129};
+constexpr Matrix::Type kQuantized[] = {Matrix::Type::kQ3, Matrix::Type::kQ4, Matrix::Type::kQ8};
+constexpr Matrix::Type kTypes[] = {Matrix::Type::kF32, Matrix::Type::kF16, Matrix::Type::kBF16,
+                                   Matrix::Type::kQ3,  Matrix::Type::kQ4,  Matrix::Type::kQ8};
+
+OwnedMatrix random_matrix(Random& random, int64_t rows, int64_t cols, Matrix::Type type) {
+  return Matrix{.type = type}.quantized() ? random_grouped(random, type, rows, cols)
+                                          : random_dense(random, rows, cols, type);
+}
 
 // What rounding errors of a dot product are relative to: Σ |x| |w|.
 double magnitude(const float* x, const Matrix& w, int64_t row) {
@@ -18,12 +26,12 @@ double magnitude(const float* x, const Matrix& w, int64_t row) {
 }
 
 Guarded<float> product_int8(const KernelTable& table, const float* x, int64_t m, const Matrix& w) {
-  const size_t stride = table.quantized_row_bytes(w.cols);
+  const size_t stride = table.quantized_row_bytes(w.type, w.cols);
   Guarded<std::byte> rounded(stride * static_cast<size_t>(m));
   if (reinterpret_cast<uintptr_t>(rounded.data()) % 4 != 0) std::abort();
   for (int64_t i = 0; i < m; ++i)
-    table.quantize_row(x + i * w.cols, w.cols, rounded.data() + static_cast<size_t>(i) * stride);
-  Scratch scratch(table.matmul_int8_scratch(m, w.cols));
+    table.quantize_row(w.type, x + i * w.cols, w.cols, rounded.data() + static_cast<size_t>(i) * stride);
+  Scratch scratch(table.matmul_int8_scratch(w.type, m, w.cols));
   Guarded<float> y(static_cast<size_t>(m * w.rows));
   table.matmul_int8(rounded.data(), m, w, 0, w.rows, y.data(), w.rows, scratch.data());
   return y;
@@ -60,12 +68,14 @@ INSTANTIATE_LEVELS(MatmulTest);
 
 TEST_P(MatmulTest, Int8OddSizes) {
   Random random(1);
-  for (const DType scale_type : {DType::kFloat16, DType::kBFloat16, DType::kFloat32}) {
-    for (const int64_t cols : kSizes) {
-      for (const int64_t rows : {1, 3, 4, 5, 16, 17, 33}) {
-        const OwnedMatrix w = random_q4(random, rows, cols, scale_type);
-        for (const int64_t m : {1, 2, 3, 6, 7, 13, 17})
-          compare(table(), product_int8, random, m, w.matrix, 1.0f, "int8");
+  for (const Matrix::Type type : kQuantized) {
+    for (const DType scale_type : {DType::kFloat16, DType::kBFloat16, DType::kFloat32}) {
+      for (const int64_t cols : kSizes) {
+        for (const int64_t rows : {1, 3, 4, 5, 16, 17, 33}) {
+          const OwnedMatrix w = random_grouped(random, type, rows, cols, scale_type);
+          for (const int64_t m : {1, 2, 3, 6, 7, 13, 17})
+            compare(table(), product_int8, random, m, w.matrix, 1.0f, "int8");
+        }
       }
     }
   }
@@ -73,19 +83,20 @@ TEST_P(MatmulTest, Int8OddSizes) {
 
 TEST_P(MatmulTest, Int8LongRows) {
   Random random(2);
-  for (const int64_t cols : {640, 1000, 2048, 2080}) {
-    const OwnedMatrix w = random_q4(random, 37, cols);
-    for (const int64_t m : {1, 9, 64}) compare(table(), product_int8, random, m, w.matrix, 3.0f, "int8");
+  for (const Matrix::Type type : kQuantized) {
+    for (const int64_t cols : {640, 1000, 2048, 2080}) {
+      const OwnedMatrix w = random_grouped(random, type, 37, cols);
+      for (const int64_t m : {1, 9, 64}) compare(table(), product_int8, random, m, w.matrix, 3.0f, "int8");
+    }
   }
 }
 
 TEST_P(MatmulTest, F32OddSizes) {
   Random random(3);
-  for (const auto type : {Matrix::Type::kF32, Matrix::Type::kF16, Matrix::Type::kBF16, Matrix::Type::kQ4}) {
+  for (const Matrix::Type type : kTypes) {
     for (const int64_t cols : kSizes) {
       for (const int64_t rows : {1, 3, 4, 5, 16, 17, 33}) {
-        const OwnedMatrix w = type == Matrix::Type::kQ4 ? random_q4(random, rows, cols)
-                                                        : random_dense(random, rows, cols, type);
+        const OwnedMatrix w = random_matrix(random, rows, cols, type);
         for (const int64_t m : {1, 2, 3, 5, 7})
           compare(table(), product_f32, random, m, w.matrix, 1.0f, "f32");
       }
@@ -95,10 +106,9 @@ TEST_P(MatmulTest, F32OddSizes) {
 
 TEST_P(MatmulTest, F32ColumnsOfSeveralBlocks) {
   Random random(4);
-  for (const auto type : {Matrix::Type::kF32, Matrix::Type::kF16, Matrix::Type::kQ4}) {
-    for (const int64_t cols : {511, 512, 513, 1100}) {
-      const OwnedMatrix w =
-          type == Matrix::Type::kQ4 ? random_q4(random, 18, cols) : random_dense(random, 18, cols, type);
+  for (const Matrix::Type type : kTypes) {
+    for (const int64_t cols : {479, 480, 481, 1100}) {
+      const OwnedMatrix w = random_matrix(random, 18, cols, type);
       for (const int64_t m : {1, 3, 97, 200}) compare(table(), product_f32, random, m, w.matrix, 1.0f, "f32");
     }
   }
@@ -107,15 +117,17 @@ TEST_P(MatmulTest, F32ColumnsOfSeveralBlocks) {
 // Weights that lie at an odd multiple of two bytes, as in a shard.
 TEST_P(MatmulTest, UnalignedWeights) {
   Random random(5);
-  OwnedMatrix w = random_q4(random, 9, 96);
-  const Guarded<float> x = random_floats(random, 5 * 96);
-  const Guarded<float> expected = product_int8(table(), x.data(), 5, w.matrix);
-  Guarded<uint8_t> data(w.data.size() + 2, true), scales(w.scales.size() + 2, true);
-  std::memcpy(data.data() + 2, w.data.data(), w.data.size());
-  std::memcpy(scales.data() + 2, w.scales.data(), w.scales.size());
-  w.matrix.data = data.data() + 2;
-  w.matrix.scales = scales.data() + 2;
-  expect_same_bits(product_int8(table(), x.data(), 5, w.matrix), expected, expected.size(), "unaligned");
+  for (const Matrix::Type type : kQuantized) {
+    OwnedMatrix w = random_grouped(random, type, 9, 96);
+    const Guarded<float> x = random_floats(random, 5 * 96);
+    const Guarded<float> expected = product_int8(table(), x.data(), 5, w.matrix);
+    Guarded<uint8_t> data(w.data.size() + 2, true), scales(w.scales.size() + 2, true);
+    std::memcpy(data.data() + 2, w.data.data(), w.data.size());
+    std::memcpy(scales.data() + 2, w.scales.data(), w.scales.size());
+    w.matrix.data = data.data() + 2;
+    w.matrix.scales = scales.data() + 2;
+    expect_same_bits(product_int8(table(), x.data(), 5, w.matrix), expected, expected.size(), "unaligned");
+  }
 }
 
 // The product of a row must not depend on how many rows come with it, nor on how the weight rows are cut.
@@ -136,18 +148,19 @@ void expect_same_rows(const KernelTable& table, Product product, const Matrix& w
 
 TEST_P(MatmulTest, Int8SameBitsForAnyNumberOfRows) {
   Random random(6);
-  for (const int64_t cols : {32, 160, 224, 333}) {
-    const OwnedMatrix w = random_q4(random, 45, cols);
-    expect_same_rows(table(), product_int8, w.matrix, 70, random);
+  for (const Matrix::Type type : kQuantized) {
+    for (const int64_t cols : {32, 160, 224, 333}) {
+      const OwnedMatrix w = random_grouped(random, type, 45, cols);
+      expect_same_rows(table(), product_int8, w.matrix, 70, random);
+    }
   }
 }
 
 TEST_P(MatmulTest, F32SameBitsForAnyNumberOfRows) {
   Random random(7);
-  for (const auto type : {Matrix::Type::kF32, Matrix::Type::kF16, Matrix::Type::kBF16, Matrix::Type::kQ4}) {
+  for (const Matrix::Type type : kTypes) {
     for (const int64_t cols : {65, 600}) {
-      const OwnedMatrix w =
-          type == Matrix::Type::kQ4 ? random_q4(random, 21, cols) : random_dense(random, 21, cols, type);
+      const OwnedMatrix w = random_matrix(random, 21, cols, type);
       expect_same_rows(table(), product_f32, w.matrix, 70, random);
     }
   }
@@ -156,38 +169,45 @@ TEST_P(MatmulTest, F32SameBitsForAnyNumberOfRows) {
 TEST_P(MatmulTest, SameBitsForAnyCutOfTheRows) {
   Random random(8);
   const int64_t cols = 230, m = 9;
-  const OwnedMatrix w = random_q4(random, 50, cols);
-  const Guarded<float> x = random_floats(random, static_cast<size_t>(m * cols));
-  const Guarded<float> f32 = product_f32(table(), x.data(), m, w.matrix);
-  Scratch scratch(table().matmul_f32_scratch(m, cols));
-  for (const int64_t cut : {1, 3, 17, 32, 49}) {
-    Guarded<float> y(f32.size());
-    table().matmul_f32(x.data(), m, w.matrix, 0, cut, y.data(), 50, scratch.data());
-    table().matmul_f32(x.data(), m, w.matrix, cut, 50, y.data(), 50, scratch.data());
-    expect_same_bits(y, f32, f32.size(), "f32 cut " + std::to_string(cut));
+  for (const Matrix::Type type : kTypes) {
+    const OwnedMatrix w = random_matrix(random, 50, cols, type);
+    const Guarded<float> x = random_floats(random, static_cast<size_t>(m * cols));
+    const Guarded<float> f32 = product_f32(table(), x.data(), m, w.matrix);
+    Scratch scratch(table().matmul_f32_scratch(m, cols));
+    for (const int64_t cut : {1, 3, 17, 32, 49}) {
+      Guarded<float> y(f32.size());
+      table().matmul_f32(x.data(), m, w.matrix, 0, cut, y.data(), 50, scratch.data());
+      table().matmul_f32(x.data(), m, w.matrix, cut, 50, y.data(), 50, scratch.data());
+      expect_same_bits(y, f32, f32.size(), "f32 cut " + std::to_string(cut));
+    }
   }
 }
 
-// Sums at the limits of int16 and int8: all weights 15 or 0, all activations at the ends of the range.
+// Sums at the limits of int16 and int8: all weights at an end of their range, or by turns, and all
+// activations too.
 TEST_P(MatmulTest, Int8ExtremeOperands) {
-  const int64_t cols = 128, rows = 20;
-  for (const uint8_t fill : {0x00, 0xff, 0xf0, 0x0f}) {
-    Guarded<uint8_t> data(static_cast<size_t>(rows * cols / 2));
-    std::memset(data.data(), fill, data.size());
-    for (const float scale : {1.0f, 0.0f, 5.9604645e-8f, 65504.0f}) {
-      Guarded<uint8_t> scales(static_cast<size_t>(rows * cols / 32 * 2));
-      for (size_t i = 0; i < scales.size(); i += 2) put_number(scales.data() + i, DType::kFloat16, scale);
-      const Matrix w{Matrix::Type::kQ4, DType::kFloat16, data.data(), scales.data(), rows, cols};
-      for (const float x_size : {127.0f, -127.0f, 1e30f, -1e30f, 1e-37f, 1e-45f, -0.0f}) {
-        for (const int64_t m : {1, 15}) {
-          Guarded<float> x(static_cast<size_t>(m * cols));
-          for (size_t i = 0; i < x.size(); ++i) x[i] = x_size;
-          const Guarded<float> expected = product_int8(reference_table(), x.data(), m, w);
-          const Guarded<float> actual = product_int8(table(), x.data(), m, w);
-          for (size_t i = 0; i < actual.size(); ++i) {
-            expect_close(actual[i], expected[i], 1e-6, std::fabs(expected[i]),
-                         "fill " + std::to_string(fill));
-            ASSERT_FALSE(HasFatalFailure()) << "scale " << scale << " x " << x_size << " m " << m;
+  const int64_t cols = 200, rows = 20;
+  for (const Matrix::Type type : kQuantized) {
+    const Grouping group = grouping(type);
+    const int64_t groups = (cols + group.size - 1) / group.size;
+    for (const uint8_t fill : {0x00, 0xff, 0xf0, 0x0f, 0xaa}) {
+      Guarded<uint8_t> data(static_cast<size_t>(rows * groups * group.bytes()));
+      std::memset(data.data(), fill, data.size());
+      for (const float scale : {1.0f, 0.0f, 5.9604645e-8f, 65504.0f}) {
+        Guarded<uint8_t> scales(static_cast<size_t>(rows * groups * 2));
+        for (size_t i = 0; i < scales.size(); i += 2) put_number(scales.data() + i, DType::kFloat16, scale);
+        const Matrix w{type, DType::kFloat16, data.data(), scales.data(), rows, cols};
+        for (const float x_size : {127.0f, -127.0f, 1e30f, -1e30f, 1e-37f, 1e-45f, -0.0f}) {
+          for (const int64_t m : {1, 15}) {
+            Guarded<float> x(static_cast<size_t>(m * cols));
+            for (size_t i = 0; i < x.size(); ++i) x[i] = x_size;
+            const Guarded<float> expected = product_int8(reference_table(), x.data(), m, w);
+            const Guarded<float> actual = product_int8(table(), x.data(), m, w);
+            for (size_t i = 0; i < actual.size(); ++i) {
+              expect_close(actual[i], expected[i], 1e-6, std::fabs(expected[i]),
+                           "bits " + std::to_string(group.bits) + " fill " + std::to_string(fill));
+              ASSERT_FALSE(HasFatalFailure()) << "scale " << scale << " x " << x_size << " m " << m;
+            }
           }
         }
       }
@@ -199,18 +219,20 @@ TEST_P(MatmulTest, Int8ExtremeOperands) {
 TEST_P(MatmulTest, NonFiniteActivationsPropagate) {
   Random random(9);
   const int64_t cols = 100, rows = 35;
-  const OwnedMatrix q4 = random_q4(random, rows, cols);
-  for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
-    for (const int64_t m : {1, 2, 16}) {
-      for (const int64_t place : {0, 31, 32, 99}) {
-        Guarded<float> x = random_floats(random, static_cast<size_t>(m * cols));
-        x[static_cast<size_t>((m - 1) * cols + place)] = bad;
-        for (const Product product : {product_int8, product_f32}) {
-          const Guarded<float> y = product(table(), x.data(), m, q4.matrix);
-          for (int64_t i = 0; i < m; ++i) {
-            for (int64_t r = 0; r < rows; ++r) {
-              const float value = y[static_cast<size_t>(i * rows + r)];
-              ASSERT_EQ(std::isfinite(value), i != m - 1) << "x " << bad << " row " << i << " column " << r;
+  for (const Matrix::Type type : kQuantized) {
+    const OwnedMatrix w = random_grouped(random, type, rows, cols);
+    for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+      for (const int64_t m : {1, 2, 16}) {
+        for (const int64_t place : {0, 31, 32, 99}) {
+          Guarded<float> x = random_floats(random, static_cast<size_t>(m * cols));
+          x[static_cast<size_t>((m - 1) * cols + place)] = bad;
+          for (const Product product : {product_int8, product_f32}) {
+            const Guarded<float> y = product(table(), x.data(), m, w.matrix);
+            for (int64_t i = 0; i < m; ++i) {
+              for (int64_t r = 0; r < rows; ++r) {
+                const float value = y[static_cast<size_t>(i * rows + r)];
+                ASSERT_EQ(std::isfinite(value), i != m - 1) << "x " << bad << " row " << i << " column " << r;
+              }
             }
           }
         }
@@ -221,12 +243,14 @@ TEST_P(MatmulTest, NonFiniteActivationsPropagate) {
 
 TEST_P(MatmulTest, NonFiniteScalesPropagate) {
   Random random(10);
-  OwnedMatrix w = random_q4(random, 8, 96);
-  put_number(w.scales.data() + (3 * 3 + 1) * 2, DType::kFloat16, std::nanf(""));
-  const Guarded<float> x = random_floats(random, 15 * 96);
-  for (const int64_t m : {1, 15}) {
-    const Guarded<float> y = product_int8(table(), x.data(), m, w.matrix);
-    for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(std::isnan(y[i]), i % 8 == 3) << i;
+  for (const Matrix::Type type : kQuantized) {
+    OwnedMatrix w = random_grouped(random, type, 8, 96);  // three groups
+    put_number(w.scales.data() + (3 * 3 + 1) * 2, DType::kFloat16, std::nanf(""));
+    const Guarded<float> x = random_floats(random, 15 * 96);
+    for (const int64_t m : {1, 15}) {
+      const Guarded<float> y = product_int8(table(), x.data(), m, w.matrix);
+      for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(std::isnan(y[i]), i % 8 == 3) << i;
+    }
   }
 }
 
@@ -235,24 +259,25 @@ TEST_P(MatmulTest, NonFiniteScalesPropagate) {
 TEST_P(MatmulTest, RoundsActivationsAsThePlainImplementation) {
   Random random(11);
   const int64_t cols = 96;
-  const OwnedMatrix w = random_q4(random, 64, cols, DType::kFloat32);
-  for (const float size : {1e-38f, 1e-20f, 1.0f, 300.0f, 1e30f}) {
-    const Guarded<float> x = random_floats(random, static_cast<size_t>(cols), size);
-    const Guarded<float> expected = product_int8(reference_table(), x.data(), 1, w.matrix);
-    const Guarded<float> actual = product_int8(table(), x.data(), 1, w.matrix);
-    for (size_t i = 0; i < 64; ++i) {
-      expect_close(actual[i], expected[i], 1e-6, magnitude(x.data(), w.matrix, static_cast<int64_t>(i)),
-                   "rounded");
+  for (const Matrix::Type type : kQuantized) {
+    const OwnedMatrix w = random_grouped(random, type, 64, cols, DType::kFloat32);
+    for (const float size : {1e-38f, 1e-20f, 1.0f, 300.0f, 1e30f}) {
+      const Guarded<float> x = random_floats(random, static_cast<size_t>(cols), size);
+      const Guarded<float> expected = product_int8(reference_table(), x.data(), 1, w.matrix);
+      const Guarded<float> actual = product_int8(table(), x.data(), 1, w.matrix);
+      for (size_t i = 0; i < 64; ++i) {
+        expect_close(actual[i], expected[i], 1e-6, magnitude(x.data(), w.matrix, static_cast<int64_t>(i)),
+                     "rounded");
+      }
     }
   }
 }
 
 TEST_P(MatmulTest, DequantizesRowsExactly) {
   Random random(12);
-  for (const auto type : {Matrix::Type::kF32, Matrix::Type::kF16, Matrix::Type::kBF16, Matrix::Type::kQ4}) {
-    for (const int64_t cols : {1, 31, 33, 129, 255, 257, 300}) {
-      const OwnedMatrix w =
-          type == Matrix::Type::kQ4 ? random_q4(random, 3, cols) : random_dense(random, 3, cols, type);
+  for (const Matrix::Type type : kTypes) {
+    for (const int64_t cols : {1, 31, 33, 48, 129, 319, 321, 400}) {
+      const OwnedMatrix w = random_matrix(random, 3, cols, type);
       for (int64_t row = 0; row < 3; ++row) {
         Guarded<float> expected(static_cast<size_t>(cols)), actual(static_cast<size_t>(cols));
         reference_table().dequantize_row(w.matrix, row, 1.7f, expected.data());
@@ -267,13 +292,15 @@ TEST_P(MatmulTest, DequantizesRowsExactly) {
 TEST(MatmulSimde, SameBitsAsAvx512) {
   if (!cpu_supports(Level::kAvx512)) GTEST_SKIP() << "this CPU has no AVX-512";
   Random random(13);
-  const OwnedMatrix w = random_q4(random, 33, 300);
-  const Guarded<float> x = random_floats(random, 17 * 300);
-  for (const Product product : {product_int8, product_f32}) {
-    for (const int64_t m : {1, 17}) {
-      const Guarded<float> native = product(dovetail_ops_table_avx512, x.data(), m, w.matrix);
-      expect_same_bits(product(dovetail_ops_table_avx512_simde, x.data(), m, w.matrix), native, native.size(),
-                       "SIMDe");
+  for (const Matrix::Type type : kQuantized) {
+    const OwnedMatrix w = random_grouped(random, type, 33, 300);
+    const Guarded<float> x = random_floats(random, 17 * 300);
+    for (const Product product : {product_int8, product_f32}) {
+      for (const int64_t m : {1, 17}) {
+        const Guarded<float> native = product(dovetail_ops_table_avx512, x.data(), m, w.matrix);
+        expect_same_bits(product(dovetail_ops_table_avx512_simde, x.data(), m, w.matrix), native,
+                         native.size(), "SIMDe");
+      }
     }
   }
 }

@@ -133,21 +133,36 @@ inline void put_number(uint8_t* p, DType type, float value) {
   std::memcpy(p, &bits, 2);
 }
 
-inline OwnedMatrix random_q4(Random& random, int64_t rows, int64_t cols, DType scale_type = DType::kFloat16) {
-  const int64_t groups = (cols + 31) / 32;
-  Guarded<uint8_t> data(static_cast<size_t>(rows * groups * 16));
+struct Grouping {
+  int bits;
+  int64_t size;
+  int64_t bytes() const { return size / (32 / bits) * 4; }
+};
+inline Grouping grouping(Matrix::Type type) {
+  return type == Matrix::Type::kQ3 ? Grouping{3, 40} : Grouping{type == Matrix::Type::kQ4 ? 4 : 8, 32};
+}
+
+// Every value from 0 to the largest that fits, also those that no writer produces.
+inline OwnedMatrix random_grouped(Random& random, Matrix::Type type, int64_t rows, int64_t cols,
+                                  DType scale_type = DType::kFloat16) {
+  const Grouping g = grouping(type);
+  const int64_t groups = (cols + g.size - 1) / g.size, per_word = 32 / g.bits;
+  Guarded<uint8_t> data(static_cast<size_t>(rows * groups * g.bytes()));
   Guarded<uint8_t> scales(static_cast<size_t>(rows * groups * dtype_bytes(scale_type)));
   std::uniform_real_distribution<float> size(0.001f, 0.02f);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t k = 0; k < cols; ++k) {
-      const unsigned nibble = random() % 16;
-      data[static_cast<size_t>(r * groups * 16 + k / 2)] |= static_cast<uint8_t>(nibble << (k % 2 * 4));
+      uint8_t* const at = data.data() + r * groups * g.bytes() + k / per_word * 4;
+      uint32_t word;
+      std::memcpy(&word, at, 4);
+      word |= static_cast<uint32_t>(random() % (1u << g.bits)) << (k % per_word * g.bits);
+      std::memcpy(at, &word, 4);
     }
-    for (int64_t g = 0; g < groups; ++g) {
-      put_number(scales.data() + (r * groups + g) * dtype_bytes(scale_type), scale_type, size(random));
+    for (int64_t group = 0; group < groups; ++group) {
+      put_number(scales.data() + (r * groups + group) * dtype_bytes(scale_type), scale_type, size(random));
     }
   }
-  Matrix matrix{Matrix::Type::kQ4, scale_type, data.data(), scales.data(), rows, cols};
+  Matrix matrix{type, scale_type, data.data(), scales.data(), rows, cols};
   return {std::move(data), std::move(scales), matrix};
 }
 

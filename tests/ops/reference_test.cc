@@ -17,6 +17,29 @@ TEST(Reference, ReadsNibblesLowFirstAndTakesOffTheZeroPoint) {
   EXPECT_EQ(reference::element(w, 0, 31), 4.0f);
 }
 
+TEST(Reference, ReadsThreeAndEightBits) {
+  // Ten values of three bits in a word, 40 in a group; element i of the first word is i mod 8, less 3.
+  uint32_t words[8] = {0, 0, 0, 6u << 27, 0, 0, 0, 0};
+  for (uint32_t i = 0; i < 10; ++i) words[0] |= (i % 8) << (3 * i);
+  words[4] = 5;
+  const uint16_t scales[2] = {f32_to_f16(0.5f), f32_to_f16(2.0f)};
+  const Matrix three{Matrix::Type::kQ3, DType::kFloat16, words, scales, 1, 80};
+  EXPECT_EQ(reference::element(three, 0, 0), -1.5f);
+  EXPECT_EQ(reference::element(three, 0, 7), 2.0f);
+  EXPECT_EQ(reference::element(three, 0, 9), -1.0f);
+  EXPECT_EQ(reference::element(three, 0, 10), -1.5f);
+  EXPECT_EQ(reference::element(three, 0, 39), 1.5f);
+  EXPECT_EQ(reference::element(three, 0, 40), 4.0f);
+
+  const uint32_t bytes[8] = {0xfe7f0080u, 0, 0, 0, 0, 0, 0, 0xffu << 24};
+  const Matrix eight{Matrix::Type::kQ8, DType::kFloat16, bytes, scales, 1, 32};
+  EXPECT_EQ(reference::element(eight, 0, 0), 0.5f);
+  EXPECT_EQ(reference::element(eight, 0, 1), -63.5f);
+  EXPECT_EQ(reference::element(eight, 0, 2), 0.0f);
+  EXPECT_EQ(reference::element(eight, 0, 3), 63.5f);
+  EXPECT_EQ(reference::element(eight, 0, 31), 64.0f);
+}
+
 TEST(Reference, RoundsActivationsPerGroupToEven) {
   std::vector<float> x(33, 0.0f);
   x[0] = 254.0f;  // scale 2
@@ -24,8 +47,8 @@ TEST(Reference, RoundsActivationsPerGroupToEven) {
   x[2] = 1.0f;    // 0.5 → 0
   x[3] = -3.0f;
   x[32] = -1.0f;  // second group: scale 1 / 127
-  std::vector<std::byte> out(reference::quantized_row_bytes(33));
-  reference::quantize_row(x.data(), 33, out.data());
+  std::vector<std::byte> out(reference::quantized_row_bytes(Matrix::Type::kQ4, 33));
+  reference::quantize_row(Matrix::Type::kQ4, x.data(), 33, out.data());
   const int8_t* q = reinterpret_cast<const int8_t*>(out.data());
   const float* scales = reinterpret_cast<const float*>(q + 64);
   EXPECT_EQ(q[0], 127);
@@ -46,8 +69,8 @@ TEST(Reference, Products) {
   float y = 0;
   reference::matmul_f32(x, 1, w, 0, 1, &y, 1, nullptr);
   EXPECT_EQ(y, -31.75f);
-  std::vector<std::byte> rounded(reference::quantized_row_bytes(2));
-  reference::quantize_row(x, 2, rounded.data());
+  std::vector<std::byte> rounded(reference::quantized_row_bytes(Matrix::Type::kQ4, 2));
+  reference::quantize_row(Matrix::Type::kQ4, x, 2, rounded.data());
   y = 0;
   reference::matmul_int8(rounded.data(), 1, w, 0, 1, &y, 1, nullptr);
   EXPECT_EQ(y, -31.75f);

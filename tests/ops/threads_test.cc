@@ -8,7 +8,9 @@ namespace {
 std::vector<float> run_all(Context& context) {
   Random random(1);
   const int64_t m = 70, k = 300, n = 515;
-  const OwnedMatrix a = random_q4(random, n, k), b = random_q4(random, 77, k);
+  const OwnedMatrix a = random_grouped(random, Matrix::Type::kQ4, n, k),
+                    b = random_grouped(random, Matrix::Type::kQ8, 77, k),
+                    c = random_grouped(random, Matrix::Type::kQ8, n, k);
   const OwnedMatrix dense = random_dense(random, n, k, Matrix::Type::kF16);
   const Guarded<float> x = random_floats(random, static_cast<size_t>(m * k));
   std::vector<float> all;
@@ -22,6 +24,10 @@ std::vector<float> run_all(Context& context) {
       matmul(context, x.data(), rows, products);
       keep(y);
       keep(z);
+      const Product alike[] = {{&b.matrix, z.data()}, {&c.matrix, y.data()}};
+      matmul(context, x.data(), rows, alike);
+      keep(z);
+      keep(y);
     }
     matmul(context, x.data(), rows, dense.matrix, y.data());
     keep(y);

@@ -6,9 +6,9 @@
 #pragma GCC visibility push(hidden)
 namespace dovetail::ops::DOVETAIL_LEVEL {
 
-size_t quantized_row_bytes(int64_t cols);
-void quantize_row(const float* x, int64_t cols, void* out);
-size_t matmul_int8_scratch(int64_t m, int64_t cols);
+size_t quantized_row_bytes(Matrix::Type type, int64_t cols);
+void quantize_row(Matrix::Type type, const float* x, int64_t cols, void* out);
+size_t matmul_int8_scratch(Matrix::Type type, int64_t m, int64_t cols);
 void matmul_int8(const void* quantized_x, int64_t m, const Matrix& w, int64_t row_begin, int64_t row_end,
                  float* y, int64_t y_stride, void* scratch);
 size_t matmul_f32_scratch(int64_t m, int64_t cols);

@@ -2,8 +2,8 @@
 //
 // Lanes run along the columns: lane l of the one accumulator of a result adds the columns l, l + kLanes, … in
 // ascending order, and horizontal_sums() ends it. Both products below keep to that order.
+#include "ops/cpu/grouped.h"
 #include "ops/cpu/kernels.h"
-#include "ops/cpu/q4.h"
 #include "ops/cpu/simd.h"
 
 namespace dovetail::ops::DOVETAIL_LEVEL {
@@ -16,12 +16,62 @@ constexpr int kTokens = 6;
 constexpr int kTokens = 2;
 #endif
 constexpr int64_t kFewRows = 2;  // up to here weights are used once or twice: not worth a tile
-constexpr int64_t kBlock = 512;  // columns of a cache tile
+constexpr int64_t kBlock = 480;  // columns of a cache tile; whole groups of every format
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kChunk = 96;  // rows of x whose accumulators are kept between blocks
 
-// Columns [begin, end) of a row as float32, zeros up to the next multiple of kLanes. begin is a multiple
-// of 32.
+// The values of a group before their scale, zero point included: kGroup bytes, and up to 6 more of nothing.
+DOVETAIL_INLINE void group_values(Q4, const uint8_t* weights, uint8_t* out) {
+  const __m128i packed = _mm_loadu_si128(reinterpret_cast<const __m128i*>(weights));
+  const __m128i low = _mm_and_si128(packed, _mm_set1_epi8(15));
+  const __m128i high = _mm_and_si128(_mm_srli_epi16(packed, 4), _mm_set1_epi8(15));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_unpacklo_epi8(low, high));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 16), _mm_unpackhi_epi8(low, high));
+}
+DOVETAIL_INLINE void group_values(Q8, const uint8_t* weights, uint8_t* out) {
+  memcpy(out, weights, Q8::kGroup);
+}
+DOVETAIL_INLINE void group_values(Q3, const uint8_t* weights, uint8_t* out) {
+  const __m256i shifts = _mm256_setr_epi32(0, 3, 6, 9, 12, 15, 18, 21);
+  const __m256i low_bytes = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0,
+                                             4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+  for (int i = 0; i < 4; ++i) {
+    uint32_t word;
+    memcpy(&word, weights + 4 * i, sizeof word);
+    const __m256i eight = _mm256_and_si256(
+        _mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int>(word)), shifts), _mm256_set1_epi32(7));
+    const __m256i packed = _mm256_shuffle_epi8(eight, low_bytes);
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(out + 10 * i),
+                     _mm_unpacklo_epi32(_mm256_castsi256_si128(packed), _mm256_extracti128_si256(packed, 1)));
+    out[10 * i + 8] = static_cast<uint8_t>(word >> 24 & 7u);
+    out[10 * i + 9] = static_cast<uint8_t>(word >> 27 & 7u);
+  }
+}
+
+template <class Format>
+void expand_groups(const Matrix& w, int64_t row, int64_t begin, int64_t end, float* out) {
+  const int64_t groups = groups_of<Format>(w.cols);
+  const F zero_point = set1(Format::kZeroPoint);
+  for (int64_t k = begin; k < end; k += Format::kGroup) {
+    const int64_t group = row * groups + k / Format::kGroup;
+    const F scale = set1(read_number(bytes(w.scales) + group * number_bytes(w.scale_type), w.scale_type));
+    uint8_t values[64];
+    group_values(Format{}, bytes(w.data) + group * Format::kGroupBytes, values);
+    const int64_t count = smaller(Format::kGroup, end - k);
+    float* const to = out + k - begin;
+    for (int64_t i = 0; i < count; i += kLanes) {
+      const F v = mul(sub(load_u8(values + i), zero_point), scale);
+      if (i + kLanes <= count) {
+        store(to + i, v);
+      } else {
+        store_n(to + i, v, count - i);
+      }
+    }
+  }
+}
+
+// Columns [begin, end) of a row as float32, zeros up to the next multiple of kLanes. begin is a multiple of
+// the format's group and of kLanes.
 void expand(const Matrix& w, int64_t row, int64_t begin, int64_t end, float* out) {
   const int64_t whole = begin + (end - begin) / kLanes * kLanes;
   auto convert = [&](auto type) {
@@ -38,25 +88,15 @@ void expand(const Matrix& w, int64_t row, int64_t begin, int64_t end, float* out
       return convert(F16{});
     case Matrix::Type::kBF16:
       return convert(BF16{});
-    case Matrix::Type::kQ4:
+    case Matrix::Type::kQ3:
+      expand_groups<Q3>(w, row, begin, end, out);
       break;
-  }
-  const int64_t groups = groups_of(w.cols);
-  const F zero_point = set1(kZeroPoint);
-  for (int64_t k = begin; k < end; k += kGroup) {
-    const int64_t group = row * groups + k / kGroup;
-    const F scale = set1(read_number(bytes(w.scales) + group * number_bytes(w.scale_type), w.scale_type));
-    const __m128i packed =
-        _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes(w.data) + group * kGroupBytes));
-    const __m128i low = _mm_and_si128(packed, _mm_set1_epi8(15));
-    const __m128i high = _mm_and_si128(_mm_srli_epi16(packed, 4), _mm_set1_epi8(15));
-    uint8_t nibbles[kGroup];
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(nibbles), _mm_unpacklo_epi8(low, high));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(nibbles + 16), _mm_unpackhi_epi8(low, high));
-    float* const to = out + k - begin;
-    for (int64_t i = 0; i < kGroup && k + i < end; i += kLanes) {
-      store(to + i, mul(sub(load_u8(nibbles + i), zero_point), scale));
-    }
+    case Matrix::Type::kQ4:
+      expand_groups<Q4>(w, row, begin, end, out);
+      break;
+    case Matrix::Type::kQ8:
+      expand_groups<Q8>(w, row, begin, end, out);
+      break;
   }
   for (int64_t k = end; k < begin + round_up(end - begin, kLanes); ++k) out[k - begin] = 0.0f;
 }
@@ -179,7 +219,7 @@ void many_rows(const float* x, int64_t m, const Matrix& w, int64_t row_begin, in
 }  // namespace
 
 size_t matmul_f32_scratch(int64_t m, int64_t cols) {
-  // Q4 rows are always expanded: kRows whole rows when there are few rows of x.
+  // Quantized rows are always expanded: kRows whole rows when there are few rows of x.
   const int64_t few = kRows * round_up(cols, kLanes);
   const int64_t many = kTileRows * kBlock + smaller(m, kChunk) * kTileRows * kLanes;
   return static_cast<size_t>(m <= kFewRows ? few : many) * sizeof(float);
@@ -196,7 +236,7 @@ void matmul_f32(const float* x, int64_t m, const Matrix& w, int64_t row_begin, i
       return few_rows_of_type<F16>(x, m, w, row_begin, row_end, y, y_stride);
     case Matrix::Type::kBF16:
       return few_rows_of_type<BF16>(x, m, w, row_begin, row_end, y, y_stride);
-    case Matrix::Type::kQ4:
+    default:
       break;
   }
   const int64_t stride = round_up(w.cols, kLanes);
@@ -212,7 +252,7 @@ void matmul_f32(const float* x, int64_t m, const Matrix& w, int64_t row_begin, i
 }
 
 void dequantize_row(const Matrix& w, int64_t row, float scale, float* out) {
-  constexpr int64_t kPiece = 256;
+  constexpr int64_t kPiece = 320;  // whole groups of every format
   const F factor = set1(scale);
   alignas(64) float piece[kPiece];
   for (int64_t begin = 0; begin < w.cols; begin += kPiece) {

@@ -8,9 +8,9 @@
 namespace dovetail::ops::reference {
 namespace {
 
-constexpr int64_t kGroup = 32;
-
-int64_t groups_of(int64_t cols) { return (cols + kGroup - 1) / kGroup; }
+int bits_of(Matrix::Type type) { return type == Matrix::Type::kQ3 ? 3 : type == Matrix::Type::kQ4 ? 4 : 8; }
+int64_t group_of(Matrix::Type type) { return type == Matrix::Type::kQ3 ? 40 : 32; }
+int64_t groups_of(Matrix::Type type, int64_t cols) { return (cols + group_of(type) - 1) / group_of(type); }
 
 template <typename T>
 T load(const void* base, int64_t index) {
@@ -30,18 +30,22 @@ float number(const void* base, int64_t index, DType type) {
   }
 }
 
-int nibble(const Matrix& w, int64_t row, int64_t col) {
-  const int64_t word = row * 4 * groups_of(w.cols) + col / 8;
-  return static_cast<int>((load<uint32_t>(w.data, word) >> (4 * (col % 8))) & 15u);
+// Without its scale.
+int quantized(const Matrix& w, int64_t row, int64_t col) {
+  const int bits = bits_of(w.type);
+  const int64_t per_word = 32 / bits, row_words = groups_of(w.type, w.cols) * group_of(w.type) / per_word;
+  const uint32_t word = load<uint32_t>(w.data, row * row_words + col / per_word);
+  const uint32_t value = (word >> (bits * (col % per_word))) & ((1u << bits) - 1);
+  return static_cast<int>(value) - ((1 << (bits - 1)) - 1);
 }
 
 float group_scale(const Matrix& w, int64_t row, int64_t group) {
-  return number(w.scales, row * groups_of(w.cols) + group, w.scale_type);
+  return number(w.scales, row * groups_of(w.type, w.cols) + group, w.scale_type);
 }
 
 // A rounded row: int8 values padded with zeros to whole groups, then one float scale per group.
-const float* scales_of(const int8_t* q, int64_t cols) {
-  return reinterpret_cast<const float*>(q + groups_of(cols) * kGroup);
+const float* scales_of(Matrix::Type type, const int8_t* q, int64_t cols) {
+  return reinterpret_cast<const float*>(q + groups_of(type, cols) * group_of(type));
 }
 
 }  // namespace
@@ -54,23 +58,23 @@ float element(const Matrix& w, int64_t row, int64_t col) {
       return number(w.data, row * w.cols + col, DType::kFloat16);
     case Matrix::Type::kBF16:
       return number(w.data, row * w.cols + col, DType::kBFloat16);
-    case Matrix::Type::kQ4:
-      break;
+    default:
+      return static_cast<float>(quantized(w, row, col)) * group_scale(w, row, col / group_of(w.type));
   }
-  return static_cast<float>(nibble(w, row, col) - 7) * group_scale(w, row, col / kGroup);
 }
 
-size_t quantized_row_bytes(int64_t cols) {
-  return static_cast<size_t>(groups_of(cols)) * (kGroup * sizeof(int8_t) + sizeof(float));
+size_t quantized_row_bytes(Matrix::Type type, int64_t cols) {
+  return static_cast<size_t>(groups_of(type, cols)) *
+         (static_cast<size_t>(group_of(type)) * sizeof(int8_t) + sizeof(float));
 }
 
-void quantize_row(const float* x, int64_t cols, void* out) {
-  const int64_t groups = groups_of(cols);
+void quantize_row(Matrix::Type type, const float* x, int64_t cols, void* out) {
+  const int64_t groups = groups_of(type, cols), size = group_of(type);
   int8_t* const q = static_cast<int8_t*>(out);
-  float* const scales = reinterpret_cast<float*>(q + groups * kGroup);
-  std::memset(q, 0, static_cast<size_t>(groups * kGroup));
+  float* const scales = reinterpret_cast<float*>(q + groups * size);
+  std::memset(q, 0, static_cast<size_t>(groups * size));
   for (int64_t g = 0; g < groups; ++g) {
-    const int64_t begin = g * kGroup, end = std::min(cols, begin + kGroup);
+    const int64_t begin = g * size, end = std::min(cols, begin + size);
     float largest = 0;
     bool finite = true;
     for (int64_t k = begin; k < end; ++k) {
@@ -89,19 +93,21 @@ void quantize_row(const float* x, int64_t cols, void* out) {
 }
 
 size_t no_matmul_scratch(int64_t, int64_t) { return 0; }
+size_t no_int8_scratch(Matrix::Type, int64_t, int64_t) { return 0; }
 
 void matmul_int8(const void* quantized_x, int64_t m, const Matrix& w, int64_t row_begin, int64_t row_end,
                  float* y, int64_t y_stride, void*) {
+  const int64_t row_bytes = static_cast<int64_t>(quantized_row_bytes(w.type, w.cols));
+  const int64_t size = group_of(w.type);
   for (int64_t i = 0; i < m; ++i) {
-    const int8_t* const q =
-        static_cast<const int8_t*>(quantized_x) + i * static_cast<int64_t>(quantized_row_bytes(w.cols));
-    const float* const scales = scales_of(q, w.cols);
+    const int8_t* const q = static_cast<const int8_t*>(quantized_x) + i * row_bytes;
+    const float* const scales = scales_of(w.type, q, w.cols);
     for (int64_t r = row_begin; r < row_end; ++r) {
       double sum = 0;
-      for (int64_t g = 0; g < groups_of(w.cols); ++g) {
+      for (int64_t g = 0; g < groups_of(w.type, w.cols); ++g) {
         int products = 0;
-        for (int64_t k = g * kGroup; k < std::min(w.cols, (g + 1) * kGroup); ++k) {
-          products += (nibble(w, r, k) - 7) * q[k];
+        for (int64_t k = g * size; k < std::min(w.cols, (g + 1) * size); ++k) {
+          products += quantized(w, r, k) * q[k];
         }
         sum += static_cast<double>(products) * group_scale(w, r, g) * scales[g];
       }

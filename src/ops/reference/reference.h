@@ -9,9 +9,10 @@ namespace dovetail::ops::reference {
 // Element [row, col] of a matrix of any type, exactly.
 float element(const Matrix& w, int64_t row, int64_t col);
 
-size_t quantized_row_bytes(int64_t cols);
-void quantize_row(const float* x, int64_t cols, void* out);
+size_t quantized_row_bytes(Matrix::Type type, int64_t cols);
+void quantize_row(Matrix::Type type, const float* x, int64_t cols, void* out);
 size_t no_matmul_scratch(int64_t m, int64_t cols);
+size_t no_int8_scratch(Matrix::Type type, int64_t m, int64_t cols);
 void matmul_int8(const void* quantized_x, int64_t m, const Matrix& w, int64_t row_begin, int64_t row_end,
                  float* y, int64_t y_stride, void* scratch);
 void matmul_f32(const float* x, int64_t m, const Matrix& w, int64_t row_begin, int64_t row_end, float* y,

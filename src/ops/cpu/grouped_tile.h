@@ -1,9 +1,9 @@
-// Products of q4 weights and many rows of x: a tile of weight rows is unpacked once, one weight row per lane,
-// and used for all rows of x. 512-bit only: with 256-bit vectors and 16 registers it was no faster than
-// q4_direct.h.
+// Products of quantized weights and many rows of x: a tile of weight rows is unpacked once, one weight row
+// per lane, and used for all rows of x. 512-bit only: with 256-bit vectors and 16 registers it was no faster
+// than grouped_direct.h.
 #pragma once
 
-#include "ops/cpu/q4_direct.h"
+#include "ops/cpu/grouped_direct.h"
 
 namespace dovetail::ops::DOVETAIL_LEVEL {
 namespace {
@@ -12,10 +12,16 @@ constexpr int kBlocks = 2;  // vectors of weight rows in a tile
 constexpr int kTokens = 6;  // rows of x in a register tile
 constexpr int kTileRows = kBlocks * kLanes;
 constexpr int64_t kVectorBytes = kLanes * 4;
-constexpr int kWords = 8;  // of four weights in a group
+template <class Format>
+constexpr int kWords = Format::kPlanes * 4;  // of four weights in a group
 // A tile: [kInterleave][steps][kWords][kBlocks] vectors of weights, then [kInterleave][steps][kBlocks] of
 // scales.
-constexpr int64_t kTileGroupBytes = kWords * kBlocks * kVectorBytes;
+template <class Format>
+constexpr int64_t kTileGroupBytes = kWords<Format>* kBlocks* kVectorBytes;
+template <class Format>
+DOVETAIL_INLINE int64_t tile_bytes(int64_t cols) {
+  return kInterleave * steps_of<Format>(cols) * (kTileGroupBytes<Format> + kTileRows * 4);
+}
 
 // Rows of kLanes dwords become columns.
 DOVETAIL_INLINE void transpose(I (&r)[kLanes]) {
@@ -54,54 +60,71 @@ DOVETAIL_INLINE void column_scales(const uint8_t* const rows[kLanes], F (&out)[k
   out[3] = as_float(_mm512_shuffle_i32x4(b, d, 0xdd));
 }
 
+// One step of kLanes weight rows into a tile: `group0` is where the step's first group begins, the others lie
+// `stride` bytes apart.
+template <class Format>
+DOVETAIL_INLINE void unpack_step(const uint8_t* const rows[kLanes], uint8_t* group0, int64_t stride) {
+  constexpr int kGroupWords = Format::kGroupBytes / 4;  // stored ones
+  for (int64_t piece = 0; piece < kStepWeights<Format>; piece += kVectorBytes) {
+    I r[kLanes];
+    for (int i = 0; i < kLanes; ++i) r[i] = load_bytes(rows[i] + piece);
+    transpose(r);
+    for (int i = 0; i < kLanes; ++i) {
+      const int64_t word = piece / 4 + i;
+      uint8_t* const out = group0 + word / kGroupWords * stride + word % kGroupWords * kBlocks * kVectorBytes;
+      if constexpr (Format::kGroupBytes == kPlaneBytes) {
+        I planes[Format::kPlanes];
+        unpack(Format{}, r[i], planes);
+        for (int plane = 0; plane < Format::kPlanes; ++plane)
+          store_bytes(out + plane * 4 * kBlocks * kVectorBytes, planes[plane]);
+      } else {
+        store_bytes(out, r[i]);
+      }
+    }
+  }
+}
+
 // Rows [row, row + rows) of w, at most kTileRows. Rows and groups that do not exist become zeros.
-template <DType type>
+template <class Format, DType type>
 void unpack_tile(const Matrix& w, int64_t row, int64_t rows, uint8_t* tile) {
   constexpr int64_t kScaleBytes = type == DType::kFloat32 ? 4 : 2;
   constexpr int64_t kStepScales = kInterleave * kScaleBytes;
-  const int64_t groups = groups_of(w.cols), steps = steps_of(w.cols);
-  float* const scales = reinterpret_cast<float*>(tile + kInterleave * steps * kTileGroupBytes);
+  const int64_t groups = groups_of<Format>(w.cols), steps = steps_of<Format>(w.cols);
+  float* const scales = reinterpret_cast<float*>(tile + kInterleave * steps * kTileGroupBytes<Format>);
   for (int block = 0; block < kBlocks; ++block) {
     const int64_t first = row + block * kLanes;
     const int64_t count = smaller(kLanes, row + rows - first);
     for (int64_t step = 0; step < steps; ++step) {
       const int64_t have = smaller(kInterleave, groups - step * kInterleave);
-      uint8_t last_weights[kLanes][kStepWeights];
+      uint8_t last_weights[kLanes][kStepWeights<Format>];
       uint8_t last_scales[kLanes][kStepScales];
+      const uint8_t* row_weights[kLanes];
       const uint8_t* row_scales[kLanes];
-      I r[kLanes];
       for (int64_t i = 0; i < kLanes; ++i) {
         const int64_t group = (first + i) * groups + step * kInterleave;
         if (i < count && have == kInterleave) {
-          const uint8_t* const source = bytes(w.data) + group * kGroupBytes;
-          prefetch(source);
-          r[i] = load_bytes(source);
+          row_weights[i] = bytes(w.data) + group * Format::kGroupBytes;
+          for (int64_t line = 0; line < kStepWeights<Format>; line += 64) prefetch(row_weights[i] + line);
           row_scales[i] = bytes(w.scales) + group * kScaleBytes;
           continue;
         }
         memset(last_weights[i], 0, sizeof last_weights[i]);
         memset(last_scales[i], 0, sizeof last_scales[i]);
         if (i < count) {
-          memcpy(last_weights[i], bytes(w.data) + group * kGroupBytes,
-                 static_cast<size_t>(have * kGroupBytes));
+          memcpy(last_weights[i], bytes(w.data) + group * Format::kGroupBytes,
+                 static_cast<size_t>(have * Format::kGroupBytes));
           memcpy(last_scales[i], bytes(w.scales) + group * kScaleBytes,
                  static_cast<size_t>(have * kScaleBytes));
         }
-        r[i] = load_bytes(last_weights[i]);
+        row_weights[i] = last_weights[i];
         row_scales[i] = last_scales[i];
       }
       F columns[kInterleave];
       column_scales<type>(row_scales, columns);
-      transpose(r);
-      for (int part = 0; part < kInterleave; ++part) {
-        const int64_t group = part * steps + step;
-        uint8_t* const out = tile + group * kTileGroupBytes + block * kVectorBytes;
-        for (int word = 0; word < 4; ++word) {
-          store_bytes(out + word * kBlocks * kVectorBytes, low_nibbles(r[part * 4 + word]));
-          store_bytes(out + (4 + word) * kBlocks * kVectorBytes, high_nibbles(r[part * 4 + word]));
-        }
-        store(scales + (group * kBlocks + block) * kLanes, columns[part]);
-      }
+      unpack_step<Format>(row_weights, tile + step * kTileGroupBytes<Format> + block * kVectorBytes,
+                          steps * kTileGroupBytes<Format>);
+      for (int part = 0; part < kInterleave; ++part)
+        store(scales + ((part * steps + step) * kBlocks + block) * kLanes, columns[part]);
     }
   }
 }
@@ -112,14 +135,14 @@ DOVETAIL_INLINE I broadcast4(const int8_t* p) {
   return set1_int(four);
 }
 
-template <int T>
+template <class Format, int T>
 void tile_product(const uint8_t* tile, const uint8_t* quantized_x, int64_t x_stride, int64_t cols,
                   int64_t rows, float* y, int64_t y_stride) {
-  const int64_t steps = steps_of(cols);
+  const int64_t steps = steps_of<Format>(cols);
   const uint8_t* weights = tile;
-  const float* scales = reinterpret_cast<const float*>(tile + kInterleave * steps * kTileGroupBytes);
+  const float* scales = reinterpret_cast<const float*>(tile + kInterleave * steps * kTileGroupBytes<Format>);
   RoundedRow x[T];
-  for (int t = 0; t < T; ++t) x[t] = rounded_row(quantized_x + t * x_stride, cols);
+  for (int t = 0; t < T; ++t) x[t] = rounded_row<Format>(quantized_x + t * x_stride, cols);
   alignas(64) float parts[kInterleave][T][kTileRows];
 
   for (int part = 0; part < kInterleave; ++part) {
@@ -129,14 +152,14 @@ void tile_product(const uint8_t* tile, const uint8_t* quantized_x, int64_t x_str
     }
     for (int64_t step = 0; step < steps; ++step) {
       const int64_t group = step * kInterleave + part;
-      const int64_t even = step * kStepBytes + part * kGroupBytes;
+      const int64_t first = step * kStepBytes<Format> + part * kPlaneBytes;
       I products[T][kBlocks];
       for (int t = 0; t < T; ++t) {
         for (int b = 0; b < kBlocks; ++b) products[t][b] = set1_int(x[t].corrections[group]);
       }
-#pragma GCC unroll 8
-      for (int word = 0; word < kWords; ++word) {
-        const int64_t offset = even + (word / 4) * (kStepBytes / 2) + (word % 4) * 4;
+#pragma GCC unroll 12
+      for (int word = 0; word < kWords<Format>; ++word) {
+        const int64_t offset = first + (word / 4) * kStepPlaneBytes + (word % 4) * 4;
         I w[kBlocks];
         for (int b = 0; b < kBlocks; ++b) w[b] = load_bytes(weights + (word * kBlocks + b) * kVectorBytes);
         for (int t = 0; t < T; ++t) {
@@ -151,7 +174,7 @@ void tile_product(const uint8_t* tile, const uint8_t* quantized_x, int64_t x_str
           sums[t][b] = fma(sum, mul(weight_scales, set1(x[t].scales[group])), sums[t][b]);
         }
       }
-      weights += kTileGroupBytes;
+      weights += kTileGroupBytes<Format>;
       scales += kTileRows;
     }
     for (int t = 0; t < T; ++t) {
@@ -170,10 +193,12 @@ void tile_product(const uint8_t* tile, const uint8_t* quantized_x, int64_t x_str
 
 using TileProduct = void (*)(const uint8_t*, const uint8_t*, int64_t, int64_t, int64_t, float*, int64_t);
 
+template <class Format>
 constexpr TileProduct kTileProducts[] = {
-    tile_product<1>, tile_product<2>, tile_product<3>, tile_product<4>, tile_product<5>, tile_product<6>,
+    tile_product<Format, 1>, tile_product<Format, 2>, tile_product<Format, 3>,
+    tile_product<Format, 4>, tile_product<Format, 5>, tile_product<Format, 6>,
 };
-static_assert(sizeof kTileProducts / sizeof kTileProducts[0] == kTokens);
+static_assert(sizeof kTileProducts<Q4> / sizeof(TileProduct) == kTokens);
 
 }  // namespace
 }  // namespace dovetail::ops::DOVETAIL_LEVEL

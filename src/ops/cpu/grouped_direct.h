@@ -1,9 +1,9 @@
-// Products of q4 weights straight from the packed memory, four weight rows at a time and a few rows of x:
-// each byte of weights is read once, and what it costs beyond reading is small.
+// Products of quantized weights straight from the packed memory, four weight rows at a time and a few rows of
+// x: each byte of weights is read once, and what it costs beyond reading is small.
 #pragma once
 
+#include "ops/cpu/grouped.h"
 #include "ops/cpu/kernels.h"
-#include "ops/cpu/q4.h"
 #include "ops/cpu/simd.h"
 
 namespace dovetail::ops::DOVETAIL_LEVEL {
@@ -21,15 +21,22 @@ DOVETAIL_INLINE void prefetch(const uint8_t* p) {
 
 #if defined(DOVETAIL_WIDE)
 DOVETAIL_INLINE I load_bytes(const void* p) { return _mm512_loadu_si512(p); }
-DOVETAIL_INLINE I low_nibbles(I w) { return _mm512_and_si512(w, _mm512_set1_epi8(15)); }
-DOVETAIL_INLINE I high_nibbles(I w) {
-  return _mm512_and_si512(_mm512_srli_epi16(w, 4), _mm512_set1_epi8(15));
+template <int bits>
+DOVETAIL_INLINE I shift_right(I a) {
+  return _mm512_srli_epi32(a, bits);
 }
-// Exact partial sums of one weight row: four int32 per group.
-DOVETAIL_INLINE I products(I low, I high, I even, I odd) {
-  return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), low, even), high, odd);
+DOVETAIL_INLINE I bits_of(I a, int mask) { return _mm512_and_si512(a, set1_int(mask)); }
+DOVETAIL_INLINE I either(I a, I b) { return _mm512_or_si512(a, b); }
+
+// Exact partial sums of one weight row: four int32 per group. Weights are unsigned.
+template <class Format>
+DOVETAIL_INLINE I products(const I (&w)[Format::kPlanes], const I (&x)[Format::kPlanes]) {
+  I sum = _mm512_setzero_si512();
+  for (int i = 0; i < Format::kPlanes; ++i) sum = _mm512_dpbusd_epi32(sum, w[i], x[i]);
+  return sum;
 }
 // Group sums of four weight rows from their products: part g holds rows 0…3 of group g.
+template <class Format>
 DOVETAIL_INLINE I group_sums(I a, I b, I c, I d) {
   const I ab = add_int(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
   const I cd = add_int(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
@@ -60,21 +67,46 @@ DOVETAIL_INLINE F step_scales(const uint8_t* const rows[kRows]) {
 }
 #else
 DOVETAIL_INLINE I load_bytes(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
-DOVETAIL_INLINE I low_nibbles(I w) { return _mm256_and_si256(w, _mm256_set1_epi8(15)); }
-DOVETAIL_INLINE I high_nibbles(I w) {
-  return _mm256_and_si256(_mm256_srli_epi16(w, 4), _mm256_set1_epi8(15));
+template <int bits>
+DOVETAIL_INLINE I shift_right(I a) {
+  return _mm256_srli_epi32(a, bits);
 }
-// Exact partial sums of one weight row: eight int16 per group, each at most 4 * 15 * 127 = 7620 in magnitude.
-DOVETAIL_INLINE I products(I low, I high, I even, I odd) {
-  return _mm256_add_epi16(_mm256_maddubs_epi16(low, even), _mm256_maddubs_epi16(high, odd));
+DOVETAIL_INLINE I bits_of(I a, int mask) { return _mm256_and_si256(a, set1_int(mask)); }
+DOVETAIL_INLINE I either(I a, I b) { return _mm256_or_si256(a, b); }
+
+// Exact partial sums of one weight row. Up to 4 bits: eight int16 per group, each at most 4 · 15 · 127 = 7620
+// (3 bits: 6 · 7 · 127 = 5334) in magnitude. 8 bits: four int32 per group; the products of two bytes would
+// not fit into the int16 of maddubs, so bytes are widened first.
+template <class Format>
+DOVETAIL_INLINE I products(const I (&w)[Format::kPlanes], const I (&x)[Format::kPlanes]) {
+  I sum = _mm256_setzero_si256();
+  for (int i = 0; i < Format::kPlanes; ++i) {
+    if constexpr (Format::kZeroPoint <= 7) {
+      sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(w[i], x[i]));
+    } else {
+      const I low = _mm256_madd_epi16(_mm256_unpacklo_epi8(w[i], _mm256_setzero_si256()),
+                                      _mm256_srai_epi16(_mm256_unpacklo_epi8(x[i], x[i]), 8));
+      const I high = _mm256_madd_epi16(_mm256_unpackhi_epi8(w[i], _mm256_setzero_si256()),
+                                       _mm256_srai_epi16(_mm256_unpackhi_epi8(x[i], x[i]), 8));
+      sum = add_int(sum, add_int(low, high));
+    }
+  }
+  return sum;
 }
-// Group sums of four weight rows from their products: part g holds rows 0…3 of group g. Four int16 are added
-// before the widening: at most 30480.
+// Group sums of four weight rows from their products: part g holds rows 0…3 of group g. Of int16, four are
+// added before the widening: at most 30480.
+template <class Format>
 DOVETAIL_INLINE I group_sums(I a, I b, I c, I d) {
-  const I ab = _mm256_add_epi16(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-  const I cd = _mm256_add_epi16(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
-  const I all = _mm256_add_epi16(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
-  return _mm256_madd_epi16(all, _mm256_set1_epi16(1));
+  if constexpr (Format::kZeroPoint <= 7) {
+    const I ab = _mm256_add_epi16(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    const I cd = _mm256_add_epi16(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+    const I all = _mm256_add_epi16(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+    return _mm256_madd_epi16(all, _mm256_set1_epi16(1));
+  } else {
+    const I ab = add_int(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    const I cd = add_int(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+    return add_int(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+  }
 }
 DOVETAIL_INLINE I spread_int(const int32_t* p) {
   return _mm256_permutevar8x32_epi32(
@@ -100,69 +132,99 @@ DOVETAIL_INLINE F step_scales(const uint8_t* const rows[kRows]) {
 }
 #endif
 
+// The planes of a vector of words.
+DOVETAIL_INLINE void unpack(Q4, I words, I (&planes)[Q4::kPlanes]) {
+  planes[0] = bits_of(words, 0x0f0f0f0f);
+  planes[1] = bits_of(shift_right<4>(words), 0x0f0f0f0f);
+}
+// Value i of a word is in bits 3i…3i+2; what lies k bits above the byte that it goes to is shifted by k.
+DOVETAIL_INLINE void unpack(Q3, I words, I (&planes)[Q3::kPlanes]) {
+  planes[0] = either(either(bits_of(words, 0x07000007), bits_of(shift_right<1>(words), 0x0700)),
+                     bits_of(shift_right<2>(words), 0x070000));
+  planes[1] =
+      either(either(bits_of(shift_right<3>(words), 0x07000007), bits_of(shift_right<4>(words), 0x0700)),
+             bits_of(shift_right<5>(words), 0x070000));
+  planes[2] = either(bits_of(shift_right<6>(words), 0x07), bits_of(shift_right<7>(words), 0x0700));
+}
+
+// The planes of one row's weights of one step.
+template <class Format>
+DOVETAIL_INLINE void load_planes(const uint8_t* weights, I (&planes)[Format::kPlanes]) {
+  if constexpr (Format::kGroupBytes == kPlaneBytes) {
+    unpack(Format{}, load_bytes(weights), planes);
+  } else {
+    const I first = load_bytes(weights), second = load_bytes(weights + kStepPlaneBytes);
+#if defined(DOVETAIL_WIDE)
+    planes[0] = _mm512_shuffle_i32x4(first, second, 0x88);
+    planes[1] = _mm512_shuffle_i32x4(first, second, 0xdd);
+#else
+    planes[0] = _mm256_permute2x128_si256(first, second, 0x20);
+    planes[1] = _mm256_permute2x128_si256(first, second, 0x31);
+#endif
+  }
+}
+
 DOVETAIL_INLINE F spread(const float* p) { return as_float(spread_int(reinterpret_cast<const int32_t*>(p))); }
 
 // Adds one step of four weight rows to the accumulators of T rows of x.
-template <DType type, int T>
+template <class Format, DType type, int T>
 DOVETAIL_INLINE void add_step(const uint8_t* const weights[kRows], const uint8_t* const scales[kRows],
                               const RoundedRow (&x)[T], int64_t step, F (&sums)[T]) {
-  I low[kRows], high[kRows];
+  I w[kRows][Format::kPlanes];
   for (int r = 0; r < kRows; ++r) {
-    prefetch(weights[r]);
-    const I w = load_bytes(weights[r]);
-    low[r] = low_nibbles(w);
-    high[r] = high_nibbles(w);
+    for (int64_t line = 0; line < kStepWeights<Format>; line += 64) prefetch(weights[r] + line);
+    load_planes<Format>(weights[r], w[r]);
   }
   const F weight_scales = step_scales<type>(scales);
   for (int t = 0; t < T; ++t) {
-    const I even = load_bytes(x[t].q + step * kStepBytes);
-    const I odd = load_bytes(x[t].q + step * kStepBytes + kStepBytes / 2);
+    I planes[Format::kPlanes];
+    for (int i = 0; i < Format::kPlanes; ++i)
+      planes[i] = load_bytes(x[t].q + step * kStepBytes<Format> + i * kStepPlaneBytes);
     I p[kRows];
-    for (int r = 0; r < kRows; ++r) p[r] = products(low[r], high[r], even, odd);
-    const I sum =
-        add_int(group_sums(p[0], p[1], p[2], p[3]), spread_int(x[t].corrections + step * kInterleave));
+    for (int r = 0; r < kRows; ++r) p[r] = products<Format>(w[r], planes);
+    const I sum = add_int(group_sums<Format>(p[0], p[1], p[2], p[3]),
+                          spread_int(x[t].corrections + step * kInterleave));
     sums[t] = fma(to_float(sum), mul(weight_scales, spread(x[t].scales + step * kInterleave)), sums[t]);
   }
 }
 
-template <DType type, int T>
+template <class Format, DType type, int T>
 void few_rows(const void* quantized_x, const Matrix& w, int64_t row_begin, int64_t row_end, float* y,
               int64_t y_stride) {
   constexpr int64_t kScaleBytes = type == DType::kFloat32 ? 4 : 2;
-  const int64_t groups = groups_of(w.cols);
+  const int64_t groups = groups_of<Format>(w.cols);
   const int64_t whole = groups / kInterleave, rest = groups % kInterleave;
-  const size_t x_stride = quantized_row_bytes(w.cols);
+  const int64_t x_stride = rounded_row_bytes<Format>(w.cols);
   RoundedRow x[T];
-  for (int t = 0; t < T; ++t)
-    x[t] = rounded_row(bytes(quantized_x) + static_cast<size_t>(t) * x_stride, w.cols);
+  for (int t = 0; t < T; ++t) x[t] = rounded_row<Format>(bytes(quantized_x) + t * x_stride, w.cols);
 
   for (int64_t row = row_begin; row < row_end; row += kRows) {
     const uint8_t* weights[kRows];
     const uint8_t* scales[kRows];
     for (int r = 0; r < kRows; ++r) {
       const int64_t source = smaller(row + r, row_end - 1);  // past the end: any row, its result is dropped
-      weights[r] = bytes(w.data) + source * groups * kGroupBytes;
+      weights[r] = bytes(w.data) + source * groups * Format::kGroupBytes;
       scales[r] = bytes(w.scales) + source * groups * kScaleBytes;
     }
     F sums[T];
     for (int t = 0; t < T; ++t) sums[t] = zero();
     for (int64_t step = 0; step < whole; ++step) {
-      add_step<type, T>(weights, scales, x, step, sums);
+      add_step<Format, type, T>(weights, scales, x, step, sums);
       for (int r = 0; r < kRows; ++r) {
-        weights[r] += kStepWeights;
+        weights[r] += kStepWeights<Format>;
         scales[r] += kInterleave * kScaleBytes;
       }
     }
     if (rest != 0) {
-      uint8_t last_weights[kRows][kStepWeights] = {};
+      uint8_t last_weights[kRows][kStepWeights<Format>] = {};
       uint8_t last_scales[kRows][kInterleave * kScaleBytes] = {};
       for (int r = 0; r < kRows; ++r) {
-        memcpy(last_weights[r], weights[r], static_cast<size_t>(rest * kGroupBytes));
+        memcpy(last_weights[r], weights[r], static_cast<size_t>(rest * Format::kGroupBytes));
         memcpy(last_scales[r], scales[r], static_cast<size_t>(rest * kScaleBytes));
         weights[r] = last_weights[r];
         scales[r] = last_scales[r];
       }
-      add_step<type, T>(weights, scales, x, whole, sums);
+      add_step<Format, type, T>(weights, scales, x, whole, sums);
     }
     for (int t = 0; t < T; ++t) {
       float* const out = y + t * y_stride + row;
@@ -179,13 +241,13 @@ void few_rows(const void* quantized_x, const Matrix& w, int64_t row_begin, int64
 }
 
 // m in [1, T].
-template <DType type, int T>
+template <class Format, DType type, int T>
 void few_rows_of(int64_t m, const void* x, const Matrix& w, int64_t row_begin, int64_t row_end, float* y,
                  int64_t y_stride) {
   if (m == T) {
-    few_rows<type, T>(x, w, row_begin, row_end, y, y_stride);
+    few_rows<Format, type, T>(x, w, row_begin, row_end, y, y_stride);
   } else if constexpr (T > 1) {
-    few_rows_of<type, T - 1>(m, x, w, row_begin, row_end, y, y_stride);
+    few_rows_of<Format, type, T - 1>(m, x, w, row_begin, row_end, y, y_stride);
   }
 }
 

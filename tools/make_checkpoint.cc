@@ -39,10 +39,10 @@ std::vector<Tensor> tensors_of(const models::ModelPlan& plan) {
   for (const models::Weight& weight : plan.weights) {
     for (const std::string& name : weight.source.tensors) {
       if (!seen.emplace(name, out.size()).second) continue;
-      std::vector<int64_t> shape = weight.shape;
+      std::vector<int64_t> shape = weight.source.shape.empty() ? weight.shape : weight.source.shape;
       if (weight.source.tensors.size() > 1) shape[0] /= static_cast<int64_t>(weight.source.tensors.size());
       if (weight.source.columns > 0) shape[1] = weight.source.columns;
-      out.push_back({"model." + name, std::move(shape)});
+      out.push_back({name, std::move(shape)});
     }
   }
   return out;

@@ -33,7 +33,7 @@ struct ChatArguments {
   EngineArguments engine;
   std::string system;
   std::string message;
-  std::vector<std::string> audio;
+  std::vector<MediaArgument> media;
   int64_t max_tokens = 0;
   std::optional<double> temperature;
   std::optional<double> top_p;
@@ -92,7 +92,8 @@ void run_chat(const ChatArguments& arguments, bool one_message, int& exit_code) 
     throw Error(ErrorCode::kUsage, "--json needs --message: a conversation is for people");
   }
   const auto start = std::chrono::steady_clock::now();
-  const std::unique_ptr<engine::Engine> engine = open_engine(arguments.engine);
+  Session session = open_session(arguments.engine, arguments.media, arguments.verbose);
+  engine::Engine* const engine = session.engine.get();
   const std::chrono::duration<double> load_time = std::chrono::steady_clock::now() - start;
   const package::ChatConfig& config = engine->model().chat_config;
   engine::GenerateOptions options{.max_tokens = arguments.max_tokens};
@@ -105,19 +106,23 @@ void run_chat(const ChatArguments& arguments, bool one_message, int& exit_code) 
                  format_seconds(load_time.count()).c_str(), options.sampling.temperature,
                  options.sampling.top_p, static_cast<unsigned long long>(options.sampling.seed));
   }
-  std::vector<std::shared_ptr<const engine::Media>> media;
-  for (const std::string& path : arguments.audio) media.push_back(read_audio(*engine, path));
   engine::Conversation conversation;
   if (!arguments.system.empty()) conversation.system = arguments.system;
   catch_interrupts();
   if (!one_message) {
-    converse(*engine, std::move(conversation), std::move(media), options, arguments.verbose);
+    converse(*engine, std::move(conversation), std::move(session.media), options, arguments.verbose);
     return;
   }
-  conversation.turns.push_back(user_turn(std::move(media), arguments.message));
+  conversation.turns.push_back(user_turn(session.media, arguments.message));
   engine::Reply reply;
   if (arguments.json) {
-    reply = engine->generate(conversation, options, {.cancelled = interrupted});
+    engine::Callbacks callbacks{.cancelled = interrupted};
+    if (arguments.verbose) {
+      callbacks.prompt = [&](const engine::Prompt& prompt) {
+        print_media_positions(prompt, engine->context_window());
+      };
+    }
+    reply = engine->generate(conversation, options, callbacks);
     print_json(reply, options);
     if (arguments.verbose) print_statistics(reply);
   } else {
@@ -150,6 +155,11 @@ engine::Reply show_reply(engine::Engine& engine, const engine::Conversation& con
   };
   engine::Callbacks callbacks;
   callbacks.cancelled = interrupted;
+  if (verbose) {
+    callbacks.prompt = [&](const engine::Prompt& prompt) {
+      print_media_positions(prompt, engine.context_window());
+    };
+  }
   callbacks.text = [&](std::string_view text) {
     clear_status();
     const std::string shown = to_terminal ? terminal_text(text) : std::string(text);
@@ -198,10 +208,7 @@ void add_chat_command(CLI::App& app, int& exit_code) {
   command->add_option("--system", arguments->system, "The system message; default: the package's");
   CLI::Option* message =
       command->add_option("--message", arguments->message, "The message; ask once and end");
-  command
-      ->add_option("--audio", arguments->audio,
-                   "A recording (WAV, FLAC, MP3, Ogg); may be repeated. Recordings come before the message")
-      ->allow_extra_args(false);
+  add_media_options(*command, arguments->media);
   command->add_option("--max-tokens", arguments->max_tokens, "End the answer after so many tokens")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
   command->add_option("--temperature", arguments->temperature,
@@ -216,7 +223,9 @@ void add_chat_command(CLI::App& app, int& exit_code) {
   command->add_flag("--exact", arguments->engine.exact,
                     "Compute with float32 activations: slower, for comparisons");
   command->add_flag("--json", arguments->json, "Print one JSON object instead of the text; needs --message");
-  command->add_flag("--verbose", arguments->verbose, "Print counts, times and rates to stderr");
+  command->add_flag("--verbose", arguments->verbose,
+                    "Print to stderr what the files are and where they stand in the context window, counts, "
+                    "times and rates");
   command->callback(
       [arguments, message, &exit_code] { run_chat(*arguments, message->count() > 0, exit_code); });
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/media_arguments.h"
 #include "engine/engine.h"
 
 namespace dovetail::cli {
@@ -14,15 +15,14 @@ void clear_interrupt();
 // Ctrl-C sets the flag and interrupts a read, and nothing else, from here on.
 void catch_interrupts();
 
-// Generates the reply to the conversation and shows it on stdout while it comes; with `verbose` counts and
-// rates on stderr.
+// Generates the reply to the conversation and shows it on stdout while it comes; with `verbose` the places of
+// media, counts and rates on stderr.
 engine::Reply show_reply(engine::Engine& engine, const engine::Conversation& conversation,
                          const engine::GenerateOptions& options, bool verbose);
 
 // Reads messages until the end of input or /quit. `conversation` may have a system message; `media` go with
 // the first message.
-void converse(engine::Engine& engine, engine::Conversation conversation,
-              std::vector<std::shared_ptr<const engine::Media>> media, const engine::GenerateOptions& options,
-              bool verbose);
+void converse(engine::Engine& engine, engine::Conversation conversation, MediaList media,
+              const engine::GenerateOptions& options, bool verbose);
 
 }  // namespace dovetail::cli

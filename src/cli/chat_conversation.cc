@@ -8,13 +8,14 @@
 #include "cli/app.h"
 #include "cli/chat_command.h"
 #include "cli/line_reader.h"
-#include "cli/open_engine.h"
+#include "cli/media_arguments.h"
 
 namespace dovetail::cli {
 namespace {
 
 constexpr const char* kHelp =
     "/audio FILE  add a recording to the next message\n"
+    "/image FILE  add a picture to the next message\n"
     "/reset       forget the conversation\n"
     "/help        this text\n"
     "/quit        end; so does Ctrl-D\n"
@@ -28,9 +29,8 @@ std::string trimmed(const std::string& text) {
 
 class Talk {
  public:
-  Talk(engine::Engine& engine, engine::Conversation conversation,
-       std::vector<std::shared_ptr<const engine::Media>> media, const engine::GenerateOptions& options,
-       bool verbose)
+  Talk(engine::Engine& engine, engine::Conversation conversation, MediaList media,
+       const engine::GenerateOptions& options, bool verbose)
       : engine_(engine),
         conversation_(std::move(conversation)),
         media_(std::move(media)),
@@ -49,7 +49,9 @@ class Talk {
       media_.clear();
       std::fputs("The conversation is forgotten.\n", stderr);
     } else if (command == "/audio" || command.starts_with("/audio ")) {
-      add_audio(trimmed(command.substr(6)));
+      add_media(MediaKind::kAudio, trimmed(command.substr(6)));
+    } else if (command == "/image" || command.starts_with("/image ")) {
+      add_media(MediaKind::kImage, trimmed(command.substr(6)));
     } else if (command.starts_with('/')) {
       std::fprintf(stderr, "There is no command %s; /help lists them.\n", printable(command).c_str());
     } else {
@@ -59,14 +61,20 @@ class Talk {
   }
 
  private:
-  void add_audio(const std::string& path) {
+  void add_media(MediaKind kind, const std::string& path) {
+    const bool picture = kind == MediaKind::kImage;
     if (path.empty()) {
-      std::fputs("/audio needs a file.\n", stderr);
+      std::fprintf(stderr, "%s needs a file.\n", picture ? "/image" : "/audio");
       return;
     }
-    media_.push_back(read_audio(engine_, path));
-    std::fprintf(stderr, "%s of audio go with the next message.\n",
-                 format_seconds(media_.back()->seconds).c_str());
+    media_.push_back(read_media(engine_.model(), {kind, path}, verbose_));
+    const engine::Media& media = *media_.back();
+    if (picture) {
+      std::fprintf(stderr, "A picture of %lld x %lld pixels goes with the next message.\n",
+                   static_cast<long long>(media.source_width), static_cast<long long>(media.source_height));
+    } else {
+      std::fprintf(stderr, "%s of audio go with the next message.\n", format_seconds(media.seconds).c_str());
+    }
   }
 
   void answer(const std::string& text) {
@@ -89,16 +97,15 @@ class Talk {
 
   engine::Engine& engine_;
   engine::Conversation conversation_;
-  std::vector<std::shared_ptr<const engine::Media>> media_;
+  MediaList media_;
   engine::GenerateOptions options_;
   bool verbose_;
 };
 
 }  // namespace
 
-void converse(engine::Engine& engine, engine::Conversation conversation,
-              std::vector<std::shared_ptr<const engine::Media>> media, const engine::GenerateOptions& options,
-              bool verbose) {
+void converse(engine::Engine& engine, engine::Conversation conversation, MediaList media,
+              const engine::GenerateOptions& options, bool verbose) {
   Talk talk(engine, std::move(conversation), std::move(media), options, verbose);
   LineReader reader;
   std::string line;

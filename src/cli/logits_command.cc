@@ -15,19 +15,17 @@ struct LogitsArguments {
   EngineArguments engine;
   std::string system;
   std::string message;
-  std::vector<std::string> audio;
+  std::vector<MediaArgument> media;
   std::vector<int32_t> reply_ids;
   std::string output;
 };
 
 void run_logits(const LogitsArguments& arguments) {
-  const std::unique_ptr<engine::Engine> engine = open_engine(arguments.engine);
-  std::vector<std::shared_ptr<const engine::Media>> media;
-  for (const std::string& path : arguments.audio) media.push_back(read_audio(*engine, path));
+  const Session session = open_session(arguments.engine, arguments.media, false);
   engine::Conversation conversation;
   if (!arguments.system.empty()) conversation.system = arguments.system;
-  conversation.turns.push_back(user_turn(std::move(media), arguments.message));
-  const engine::Engine::Logits logits = engine->logits(conversation, arguments.reply_ids);
+  conversation.turns.push_back(user_turn(session.media, arguments.message));
+  const engine::Engine::Logits logits = session.engine->logits(conversation, arguments.reply_ids);
   const std::vector<int64_t> ids(logits.prompt_ids.begin(), logits.prompt_ids.end());
   NpzFile file;
   file.add("prompt_token_ids", std::span(ids), {static_cast<int64_t>(ids.size())});
@@ -47,8 +45,7 @@ void add_logits_command(CLI::App& app, int&) {
                       "The compiled library; default: the package's own");
   command->add_option("--system", arguments->system, "The system message; default: the package's");
   command->add_option("--message", arguments->message, "The message")->required();
-  command->add_option("--audio", arguments->audio, "A recording before the message; may be repeated")
-      ->allow_extra_args(false);
+  add_media_options(*command, arguments->media);
   command->add_option("--reply-ids", arguments->reply_ids, "Token ids of the reply, separated by commas")
       ->delimiter(',');
   command->add_option("--threads", arguments->engine.threads, "Default: all processors of this process")

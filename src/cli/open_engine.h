@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/media_arguments.h"
 #include "engine/engine.h"
 
 namespace dovetail::cli {
@@ -19,10 +20,12 @@ struct EngineArguments {
 
 std::unique_ptr<engine::Engine> open_engine(const EngineArguments& arguments);
 
-// Reads and decodes one recording. What the user should know of it goes to stderr.
-std::shared_ptr<const engine::Media> read_audio(const engine::Engine& engine, const std::string& path);
+struct Session {
+  std::unique_ptr<engine::Engine> engine;
+  MediaList media;
+};
 
-// A user's turn: the recordings in their order, then the text.
-engine::Turn user_turn(std::vector<std::shared_ptr<const engine::Media>> media, const std::string& text);
+// Also reads the media, before the engine takes the weights: what can't be used is refused at once.
+Session open_session(const EngineArguments& arguments, const std::vector<MediaArgument>& media, bool verbose);
 
 }  // namespace dovetail::cli

@@ -10,7 +10,7 @@
 
 namespace dovetail::engine {
 
-// One decoded medium, ready for its adapter. Made by Engine::audio and Engine::image.
+// One decoded medium, ready for its adapter. Made by the functions of engine/media.h.
 struct Media {
   std::string input;            // the input of the manifest's task: "audio", "image"
   std::string adapter;          // the adapter of the library's program
@@ -18,10 +18,17 @@ struct Media {
   std::vector<float> samples;   // mono, at the processor's rate
   double seconds = 0;           // of the recording
   std::vector<uint8_t> pixels;  // of a picture: RGB [height, width, 3], as its adapter takes them
-  int64_t height = 0;
+  int64_t height = 0;           // 0: not a picture
   int64_t width = 0;
-  std::vector<std::string> notes;  // what the user should know of the decoding
-  std::optional<int64_t> rows;     // that the adapter will return, where that is known
+  std::optional<int64_t> rows;  // that the adapter will return, where that is known
+
+  // Where it comes from, for people; empty for samples and pixels that a frontend decoded itself.
+  std::string source;         // the name of the file
+  std::string format;         // such as "PNG, 8-bit RGBA"
+  int64_t source_height = 0;  // of the picture in the file, upright
+  int64_t source_width = 0;
+  std::vector<std::string> warnings;  // what of the file was left out or had to be assumed
+  std::vector<std::string> notes;     // what was done to the rest
 };
 
 using Part = std::variant<std::string, std::shared_ptr<const Media>>;

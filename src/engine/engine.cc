@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <limits>
 #include <map>
 #include <optional>
 
-#include "base/hash.h"
 #include "base/progress.h"
+#include "engine/media.h"
 #include "engine/stop_strings.h"
-#include "media/audio.h"
 
 namespace dovetail::engine {
 namespace {
@@ -26,46 +24,9 @@ class Stopwatch {
   Clock::time_point start_ = Clock::now();
 };
 
-// The media input of a processor type; null when the package has none.
-template <class Processor>
-const std::pair<std::string, contract::Input>* find_input(const contract::Task& task) {
-  for (const auto& input : task.inputs) {
-    if (std::holds_alternative<Processor>(input.second.processor)) return &input;
-  }
-  return nullptr;
-}
-
-std::string media_hash(std::string_view kind, const contract::AudioDecode& processor,
-                       std::span<const float> samples) {
-  Hasher hasher(Hasher::Kind::kSha256);
-  const std::array<int64_t, 5> header = {processor.sample_rate_hz, processor.channels, processor.min_samples,
-                                         processor.max_samples, static_cast<int64_t>(samples.size())};
-  hasher.update(kind);
-  hasher.update(std::string_view("\0pcm_f32\0", 9));
-  hasher.update(std::as_bytes(std::span(header)));
-  hasher.update(std::as_bytes(samples));
-  return hasher.hex();
-}
-
-std::string media_hash(std::string_view kind, const contract::ImageDecode& processor,
-                       std::span<const uint8_t> pixels) {
-  Hasher hasher(Hasher::Kind::kSha256);
-  const std::array<int64_t, 4> header = {static_cast<int64_t>(processor.resize.mode), processor.resize.height,
-                                         processor.resize.width, processor.num_embeddings};
-  hasher.update(kind);
-  hasher.update(std::string_view("\0rgb_u8\0", 8));
-  hasher.update(std::as_bytes(std::span(header)));
-  hasher.update(std::as_bytes(pixels));
-  return hasher.hex();
-}
-
-Error not_taken(std::string_view kind, const contract::Task& task, const std::string& source) {
-  std::string inputs;
-  for (const auto& [name, input] : task.inputs) inputs += (inputs.empty() ? "" : ", ") + name;
-  return Error(ErrorCode::kUnsupported, Problem{.message = "this package does not take " + std::string(kind),
-                                                .source = source,
-                                                .expected = inputs,
-                                                .hint = "'dovetail inspect' lists what a package takes"});
+std::string adapter_status(const Media& media) {
+  if (media.height == 0) return "listening to " + format_seconds(media.seconds) + " of " + media.input;
+  return "looking at " + (media.source.empty() ? "the picture" : media.source);
 }
 
 bool cancelled(const Callbacks& callbacks) { return callbacks.cancelled && callbacks.cancelled(); }
@@ -121,71 +82,19 @@ Engine::Engine(library::Model model, const EngineOptions& options)
 }
 
 std::shared_ptr<const Media> Engine::audio(std::string_view bytes, const std::string& source) const {
-  const auto* input = find_input<contract::AudioDecode>(model_.task);
-  if (input == nullptr) throw not_taken("audio", model_.task, source);
-  const auto& processor = std::get<contract::AudioDecode>(input->second.processor);
-  if (processor.sample_rate_hz > std::numeric_limits<int32_t>::max()) {
-    throw Error(ErrorCode::kUnsupported, Problem{.message = "the package asks for an impossible sample rate",
-                                                 .source = std::string(contract::kManifestFile),
-                                                 .actual = std::to_string(processor.sample_rate_hz) + " Hz"});
-  }
-  const auto rate = static_cast<int32_t>(processor.sample_rate_hz);
-  media::Audio decoded = media::decode_audio(
-      std::as_bytes(std::span(bytes)),
-      {.sample_rate_hz = rate, .min_samples = processor.min_samples, .max_samples = processor.max_samples},
-      source);
-  std::vector<std::string> notes = std::move(decoded.source.notes);
-  if (decoded.source.sample_rate_hz != rate) {
-    notes.push_back("resampled from " + std::to_string(decoded.source.sample_rate_hz) + " to " +
-                    std::to_string(rate) + " Hz");
-  }
-  return make_audio(*input, std::move(decoded.samples), std::move(notes));
+  return read_audio(model_, bytes, source);
 }
 
 std::shared_ptr<const Media> Engine::audio(std::vector<float> samples) const {
-  const auto* input = find_input<contract::AudioDecode>(model_.task);
-  if (input == nullptr) throw not_taken("audio", model_.task, "");
-  return make_audio(*input, std::move(samples), {});
+  return audio_from_samples(model_, std::move(samples));
 }
 
-std::shared_ptr<const Media> Engine::make_audio(const std::pair<std::string, contract::Input>& input,
-                                                std::vector<float> samples,
-                                                std::vector<std::string> notes) const {
-  const auto& processor = std::get<contract::AudioDecode>(input.second.processor);
-  auto media = std::make_shared<Media>();
-  media->input = input.first;
-  media->adapter = *input.second.adapter;
-  media->sha256 = media_hash(input.first, processor, samples);
-  media->seconds = static_cast<double>(samples.size()) / static_cast<double>(processor.sample_rate_hz);
-  media->rows = model_.program.adapter_rows(media->adapter, static_cast<int64_t>(samples.size()));
-  media->samples = std::move(samples);
-  media->notes = std::move(notes);
-  return media;
+std::shared_ptr<const Media> Engine::image(std::string_view bytes, const std::string& source) const {
+  return read_image(model_, bytes, source);
 }
 
 std::shared_ptr<const Media> Engine::image(std::vector<uint8_t> pixels) const {
-  const auto* input = find_input<contract::ImageDecode>(model_.task);
-  if (input == nullptr) throw not_taken("pictures", model_.task, "");
-  const auto& processor = std::get<contract::ImageDecode>(input->second.processor);
-  const auto size = static_cast<int64_t>(pixels.size());
-  const int64_t height = processor.resize.height;
-  const int64_t width = processor.resize.width;
-  // Divided, because the product of a package's numbers may not fit.
-  if (size % 3 != 0 || size / 3 / height != width || size / 3 % height != 0) {
-    throw Error(ErrorCode::kMismatch,
-                Problem{.message = "a picture of another size than the package's",
-                        .expected = std::to_string(height) + " x " + std::to_string(width) + " RGB pixels",
-                        .actual = std::to_string(size) + " bytes"});
-  }
-  auto media = std::make_shared<Media>();
-  media->input = input->first;
-  media->adapter = *input->second.adapter;
-  media->sha256 = media_hash(input->first, processor, pixels);
-  media->height = height;
-  media->width = width;
-  media->rows = processor.num_embeddings;
-  media->pixels = std::move(pixels);
-  return media;
+  return image_from_pixels(model_, std::move(pixels));
 }
 
 Prompt Engine::prompt(const Conversation& conversation) {
@@ -223,11 +132,7 @@ library::Rows Engine::run_adapter(const Media& media) const {
 library::Rows Engine::adapter_output(const Media& media, Timings& timings, const Callbacks& callbacks) {
   const std::string key = media.input + ":" + media.sha256;
   if (std::optional<library::Rows> rows = adapter_cache_.find(key)) return *rows;
-  if (callbacks.status) {
-    callbacks.status(media.height > 0
-                         ? "looking at the picture"
-                         : "listening to " + format_seconds(media.seconds) + " of " + media.input);
-  }
+  if (callbacks.status) callbacks.status(adapter_status(media));
   const Stopwatch watch;
   library::Rows rows = run_adapter(media);
   timings.adapter_seconds += watch.seconds();
@@ -377,6 +282,7 @@ Reply Engine::generate(const Conversation& conversation, const GenerateOptions& 
   Sampler sampler(options.sampling, active_vocab_);
   const Prompt prompt = this->prompt(conversation);
   check_context(prompt, 0);
+  if (callbacks.prompt) callbacks.prompt(prompt);
   library::Rows logits;
   if (!fill(prompt, callbacks, reply, logits)) {
     reply.finish_reason = FinishReason::kCancelled;

@@ -8,7 +8,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "engine/adapter_cache.h"
@@ -31,6 +30,8 @@ struct GenerateOptions {
 };
 
 struct Callbacks {
+  // The whole prompt, once, before anything is computed: where its media are.
+  std::function<void(const Prompt& prompt)> prompt;
   // A piece of the reply; whole UTF-8 characters.
   std::function<void(std::string_view text)> text;
   // What is being done before the first token, for a progress line.
@@ -77,13 +78,10 @@ class Engine {
   // Tokens that can be sampled; the rest of the vocabulary's rows is padding.
   int64_t active_vocab() const { return active_vocab_; }
 
-  // Decodes an audio file for the package's audio input. `source` names it in errors. Throws Error
-  // kUnsupported when the package takes no audio, and what the decoder throws (format, limits of the input).
+  // Media for this model: see engine/media.h.
   std::shared_ptr<const Media> audio(std::string_view bytes, const std::string& source) const;
-  // The same for samples that are already mono at the input's rate.
   std::shared_ptr<const Media> audio(std::vector<float> samples) const;
-  // A picture for the package's picture input: RGB [height, width, 3], already of the input's size. Throws
-  // Error kUnsupported when the package takes no pictures, kMismatch for another number of bytes.
+  std::shared_ptr<const Media> image(std::string_view bytes, const std::string& source) const;
   std::shared_ptr<const Media> image(std::vector<uint8_t> pixels) const;
 
   // Token ids of a conversation, media rows counted but nothing computed unless the library can't count.
@@ -118,8 +116,6 @@ class Engine {
   library::Rows run_adapter(const Media& media) const;
 
  private:
-  std::shared_ptr<const Media> make_audio(const std::pair<std::string, contract::Input>& input,
-                                          std::vector<float> samples, std::vector<std::string> notes) const;
   int64_t media_rows(const Media& media);
   library::Rows adapter_output(const Media& media, Timings& timings, const Callbacks& callbacks);
   void check_context(const Prompt& prompt, int64_t extra) const;

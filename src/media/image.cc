@@ -91,6 +91,13 @@ std::optional<Decoder> decoder_of(Format format) {
               .hint = "the file is damaged or made up; save the picture again"});
 }
 
+std::vector<std::string> printable_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(printable(line));
+  return lines;
+}
+
 // Frees the decoded pixels on every path.
 struct Decoded {
   DovetailImage image{};
@@ -129,7 +136,8 @@ Image decode_image(std::span<const std::byte> bytes, const ImageTarget& target, 
          "open it in a viewer to see whether it is whole; save the picture again");
   }
   const std::string details = printable(take(image.details));
-  std::istringstream notes(take(image.notes));
+  std::vector<std::string> omissions = printable_lines(take(image.omissions));
+  std::vector<std::string> notes = printable_lines(take(image.notes));
   if (image.outcome == DOVETAIL_IMAGE_REFUSED) {
     refuse_size(image.stored_width, image.stored_height, image.least_bytes, bytes.size(), source);
   }
@@ -143,8 +151,8 @@ Image decode_image(std::span<const std::byte> bytes, const ImageTarget& target, 
                .source = {.format = std::string(decoder->name) + (details.empty() ? "" : ", " + details),
                           .width = image.width,
                           .height = image.height,
-                          .notes = {}}};
-  for (std::string line; std::getline(notes, line);) result.source.notes.push_back(printable(line));
+                          .omissions = std::move(omissions),
+                          .notes = std::move(notes)}};
   const ResizePlan plan = plan_resize(target.mode, image.width, image.height, target.width, target.height);
   result.pixels = resize_rgb({image.pixels.data, image.pixels.size}, {image.width, image.height}, plan,
                              {target.width, target.height}, target.filter);

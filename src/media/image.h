@@ -33,7 +33,8 @@ struct ImageSource {
   std::string format;  // for example "PNG, 8-bit RGBA" or "JPEG, progressive"
   int64_t width = 0;   // upright
   int64_t height = 0;
-  std::vector<std::string> notes;  // what the user should know, such as "animated: first frame"
+  std::vector<std::string> omissions;  // content of the file that is left out: "animated: first frame"
+  std::vector<std::string> notes;      // what was done to the rest: "turned by EXIF orientation 6"
 };
 
 struct Image {

@@ -92,6 +92,10 @@ bool vertical_first(Size source, const ResizePlan& plan) {
 
 }  // namespace
 
+Filter usual_filter(ResizeMode mode) {
+  return mode == ResizeMode::kStretch ? Filter::kBilinear : Filter::kBicubic;
+}
+
 ResizePlan plan_resize(ResizeMode mode, int64_t source_width, int64_t source_height, int64_t target_width,
                        int64_t target_height) {
   if (mode == ResizeMode::kStretch) return {target_width, target_height, 0, 0};

@@ -14,6 +14,10 @@ using contract::ResizeMode;
 // The filters of Pillow (BILINEAR, BICUBIC with a = -0.5). When a picture shrinks, they widen by the scale.
 enum class Filter { kBilinear, kBicubic };
 
+// The filter that the preprocessors of published models use with a mode, since a package does not name one:
+// bilinear where the picture is stretched, bicubic where it is cropped (docs/pictures.md).
+Filter usual_filter(ResizeMode mode);
+
 // The picture is scaled to width x height; the target's top left corner lies at (left, top) of the result.
 struct ResizePlan {
   int64_t width = 0;

@@ -1,10 +1,13 @@
-"""Compares `dovetail logits` on every reference case with what the original implementation computed.
+"""Compares `dovetail logits` and `dovetail chat` on every reference case of an example with what the original
+implementation computed, from the recordings' and pictures' own files.
 
-Prompt ids must be equal. q0f32 must agree within 2e-3; q4f16_1 with float32 activations within 2e-2, with the same
-replies. With int8 activations at most one reply in twenty may differ and the mean Kullback-Leibler divergence over the
-positions must not exceed 0.01.
+Prompt ids must be equal. q0f32 and q4f16_1 with float32 activations must agree within a tolerance, and their greedy
+replies must be the same, but for the first token at which they part: there the reference's two best logits may be closer
+than the tolerance. With int8 activations a few replies may differ, and the mean Kullback-Leibler divergence over the
+positions is bounded.
 """
 
+import dataclasses
 import json
 import pathlib
 import subprocess
@@ -14,8 +17,26 @@ import tempfile
 import numpy
 
 
+@dataclasses.dataclass
+class Limits:
+    f32: float
+    q4_exact: float
+    differing: float  # share of the replies with int8 activations
+    divergence: float
+
+
+# The references of the examples with pictures were computed with rotary frequencies rounded to bfloat16, which moves
+# their logits by up to 1e-2 (docs/decisions/0009). These small models are often undecided about a shape.
+PICTURES = Limits(f32=2e-2, q4_exact=2e-2, differing=0.1, divergence=0.01)
+LIMITS = {
+    "gemma4-tiny-speech": Limits(f32=2e-3, q4_exact=2e-2, differing=0.05, divergence=0.01),
+    "llava-tiny-shapes": PICTURES,
+    "gemma3-tiny-shapes": PICTURES,
+}
+
+
 def run(*command):
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def log_softmax(logits):
@@ -28,51 +49,71 @@ def divergence(reference, actual):
     return (numpy.exp(p) * (p - q)).sum(axis=-1)
 
 
-def compare(dovetail, example, package, cases, references, column, options, work):
-    """Returns the largest difference, the number of differing replies and the mean divergence."""
-    largest, differing, divergences = 0.0, 0, []
-    output = work / "out.npz"
-    for case in cases:
-        reply = case[column]["reply_token_ids"]
-        command = [dovetail, "logits", str(package), "--message", case["message"], "-o", str(output), *options]
-        if case.get("audio"):
-            command += ["--audio", str(example / case["audio"])]
+def lead(reference, reply, expected):
+    """By how much the reference preferred its own token where the replies part."""
+    at = next((i for i, (a, b) in enumerate(zip(reply, expected)) if a != b), min(len(reply), len(expected)))
+    second, best = numpy.sort(reference[at])[-2:]
+    return best - second
+
+
+class Comparison:
+    """What a package answers to every case."""
+
+    def __init__(self, dovetail, example, package, column, options, work):
+        cases = json.loads((example / "reference/cases.json").read_text())["cases"]
+        assert len(cases) >= 10
+        self.cases = len(cases)
+        self.largest = 0.0
+        self.leads = []  # of the replies that differ
+        divergences = []
+        with numpy.load(example / "reference/logits.npz") as references:
+            for case in cases:
+                expected = case[column]["reply_token_ids"]
+                reference = references[case[column]["logits"]]
+                ask = [str(package), "--message", case["message"], *options]
+                for option, key in (("--audio", "audio"), ("--image", "picture")):
+                    if case.get(key):
+                        ask += [option, str(example / case[key])]
+                logits = self.logits([dovetail, "logits", *ask], case, expected, work / "out.npz")
+                assert logits.shape == reference.shape, f"{logits.shape} instead of {reference.shape}"
+                self.largest = max(self.largest, float(numpy.abs(logits - reference).max()))
+                divergences.extend(divergence(reference, logits))
+                answer = json.loads(run(dovetail, "chat", *ask, "--temperature", "0", "--max-tokens", "64", "--json"))
+                if answer["token_ids"] != expected:
+                    self.leads.append(lead(reference, answer["token_ids"], expected))
+        self.divergence = float(numpy.mean(divergences))
+        print(f"{column} {' '.join(options)}: largest difference {self.largest:.2e}, mean divergence "
+              f"{self.divergence:.5f}, {len(self.leads)} of {self.cases} replies differ")
+
+    @staticmethod
+    def logits(command, case, reply, output):
         if reply:
             command += ["--reply-ids", ",".join(map(str, reply))]
-        run(*command)
+        run(*command, "-o", str(output))
         with numpy.load(output) as arrays:
             ids, logits = arrays["prompt_token_ids"], arrays["logits"]
         assert ids.tolist() == case["prompt_token_ids"], f"{case['message']}: prompt ids differ"
-        reference = references[case[column]["logits"]]
-        assert logits.shape == reference.shape, f"{logits.shape} instead of {reference.shape}"
         assert logits.dtype == numpy.float32
-        largest = max(largest, float(numpy.abs(logits - reference).max()))
-        differing += logits[:-1].argmax(axis=-1).tolist() != reply
-        divergences.extend(divergence(reference, logits))
-    return largest, differing, float(numpy.mean(divergences))
+        return logits
+
+    def check_exact(self, tolerance):
+        assert self.largest <= tolerance, f"logits differ by {self.largest}, more than {tolerance}"
+        assert all(lead < tolerance for lead in self.leads), f"replies differ where the reference led by {self.leads}"
 
 
 def main():
     dovetail, example = sys.argv[1], pathlib.Path(sys.argv[2])
-    cases = json.loads((example / "reference/cases.json").read_text())["cases"]
-    assert len(cases) >= 10
-    with tempfile.TemporaryDirectory() as folder, numpy.load(example / "reference/logits.npz") as references:
+    limits = LIMITS[example.name]
+    with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         for quantization in ("q0f32", "q4f16_1"):
             run(dovetail, "convert", str(example), "--quantization", quantization, "-o", str(work / quantization))
             run(dovetail, "compile", str(work / quantization))
-        arguments = (dovetail, example)
-        largest, differing, _ = compare(*arguments, work / "q0f32", cases, references, "f32", [], work)
-        print(f"q0f32: largest difference {largest:.2e}, {differing} of {len(cases)} replies differ")
-        assert largest <= 2e-3 and differing == 0
-        q4 = (*arguments, work / "q4f16_1", cases, references, "q4f16_1")
-        largest, differing, _ = compare(*q4, ["--exact"], work)
-        print(f"q4f16_1 exact: largest difference {largest:.2e}, {differing} of {len(cases)} replies differ")
-        assert largest <= 2e-2 and differing == 0
-        largest, differing, mean = compare(*q4, [], work)
-        print(f"q4f16_1 int8: largest difference {largest:.2e}, {differing} of {len(cases)} replies differ, "
-              f"mean divergence {mean:.5f}")
-        assert differing * 20 <= len(cases) and mean <= 0.01
+        Comparison(dovetail, example, work / "q0f32", "f32", [], work).check_exact(limits.f32)
+        Comparison(dovetail, example, work / "q4f16_1", "q4f16_1", ["--exact"], work).check_exact(limits.q4_exact)
+        default = Comparison(dovetail, example, work / "q4f16_1", "q4f16_1", [], work)
+        assert len(default.leads) <= limits.differing * default.cases
+        assert default.divergence <= limits.divergence
 
 
 if __name__ == "__main__":

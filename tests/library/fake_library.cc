@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <thread>
@@ -27,7 +28,8 @@ __attribute__((section(".dovetail.metadata"), used)) const char kMetadata[] =
     R"("parameter_schema_id":"sha256:2222222222222222222222222222222222222222222222222222222222222222",)"
     R"("programs":{"generation":{"kind":"token_generation","exports":{"embed_tokens":"embed",)"
     R"("prefill_tokens":"prefill_tokens","decode_tokens":"decode_tokens",)"
-    R"("create_kv_cache":"create_tir_paged_kv_cache"},"adapters":{"audio":"audio_embed"}}},)"
+    R"("create_kv_cache":"create_tir_paged_kv_cache"},"adapters":{"audio":"audio_embed","image":"image_embed"},)"
+    R"("adapter_dtypes":{"image":"uint8" }}},)"
     R"("resources":{"required_features":[],"max_storage_buffer_binding_size":12,)"
     R"("estimated_device_memory_bytes":20}},"dovetail":{"target":{"arch":"x86_64","cpu":["x86-64-v2"]},)"
     R"("decode_bytes":20}})";
@@ -158,15 +160,40 @@ ffi::Array<ffi::Any> from_embeddings(const ffi::Tensor& embeddings, const State&
   return answer(state, {1, 1, kVocab});
 }
 
+int64_t adapter_calls = 0;
+
 // Row r shows the character 'A' + 10 * (its first sample).
 ffi::Tensor audio_embed(const ffi::Tensor& samples, const Parameters& parameters) {
   check(parameters);
+  ++adapter_calls;
   const int64_t count = samples.size(0) / kSamplesPerRow;
   ffi::Tensor out = floats({count, kHidden});
   auto* rows = static_cast<float*>(out.data_ptr());
   for (int64_t r = 0; r < count; ++r) {
     const float sample = static_cast<const float*>(samples.data_ptr())[r * kSamplesPerRow];
     rows[r * kHidden] = static_cast<float>(kFirstPrintable + 'A' - ' ') + std::round(10.0f * sample);
+    rows[r * kHidden + 1] = 1.0f;
+    rows[r * kHidden + 2] = rows[r * kHidden + 3] = 0.0f;
+  }
+  return out;
+}
+
+// A row for each pixel: the character 'a' + its red / 10; 'A' when pixels are uint32.
+ffi::Tensor image_embed(const ffi::Tensor& pixels, const Parameters& parameters) {
+  check(parameters);
+  ++adapter_calls;
+  if (pixels.ndim() != 4 || pixels.size(0) != 1 || pixels.size(1) != 2 || pixels.size(2) != 3 ||
+      pixels.size(3) != 3) {
+    TVM_FFI_THROW(ValueError) << "pixels must be [1, 2, 3, 3]";
+  }
+  constexpr int64_t kPixels = 6;
+  ffi::Tensor out = floats({kPixels, kHidden});
+  auto* rows = static_cast<float*>(out.data_ptr());
+  for (int64_t r = 0; r < kPixels; ++r) {
+    const bool wide = pixels.dtype().bits == 32;
+    const uint32_t red = wide ? static_cast<const uint32_t*>(pixels.data_ptr())[r * 3]
+                              : static_cast<const uint8_t*>(pixels.data_ptr())[r * 3];
+    rows[r * kHidden] = static_cast<float>(kFirstPrintable + (wide ? 'A' : 'a') - ' ' + red / 10);
     rows[r * kHidden + 1] = 1.0f;
     rows[r * kHidden + 2] = rows[r * kHidden + 3] = 0.0f;
   }
@@ -216,6 +243,8 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(prefill_embeds, from_embeddings);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(decode_embeds, from_embeddings);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(audio_embed, audio_embed);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(audio_embed_length, audio_length);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(image_embed, image_embed);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(adapter_calls, [] { return adapter_calls; });
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(create_tir_paged_kv_cache, create);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(kv_state_clear, [](const State& state) { state->sequences.clear(); });
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(kv_state_add_sequence, add_sequence);
@@ -245,6 +274,11 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(set_precision, [](const ffi::String& name) {
 });
 
 // Wrong in one way each, under names as long as the right one's.
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(image_extra, [](const ffi::Tensor& pixels, const Parameters& parameters) {
+  ffi::Tensor out = floats({7, kHidden});
+  std::memcpy(out.data_ptr(), image_embed(pixels, parameters).data_ptr(), 6 * kHidden * sizeof(float));
+  return out;
+});
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(decode_tokenx, [](const ffi::Tensor& ids, const ffi::Tensor&,
                                                 const State& state, const Parameters& parameters) {
   return decode_tokens(ids, state, parameters);

@@ -21,7 +21,10 @@ const char* const kTasks = R"({"chat.completions":{"executor":"generation","inpu
   "audio":{"processor":{"kind":"audio_decode","format":"pcm_f32","sample_rate_hz":16000,"channels":1,
                         "min_samples":161,"max_samples":4000},
            "adapter":"audio",
-           "prompt":{"prefix_token_ids":[6],"placeholder_token_id":7,"suffix_token_ids":[8]}}},
+           "prompt":{"prefix_token_ids":[6],"placeholder_token_id":7,"suffix_token_ids":[8]}},
+  "image":{"processor":{"kind":"image_decode","format":"rgb_u8","layout":"nhwc",
+                        "resize":{"mode":"stretch","height":2,"width":3},"num_embeddings":6},
+           "adapter":"image","prompt":{"placeholder_token_id":3}}},
   "output":"text"}})";
 
 const char* const kChatConfig =

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <sstream>
 
@@ -46,10 +47,10 @@ TEST(ResizePlan, TheScaledPictureAlwaysCoversTheTarget) {
   }
 }
 
-// Down, up and mixed, odd sizes, 1 x 20000 and 20000 x 1: bit for bit what Pillow computes.
+// Down, up and mixed, odd sizes, grey, 1 x 20000 and 20000 x 1: bit for bit what Pillow computes.
 TEST(Resize, EqualToPillow) {
   const auto expected = test::read_npz(kPictures / "resized.npz");
-  ASSERT_EQ(expected.size(), 38u);
+  ASSERT_EQ(expected.size(), 44u);
   for (const auto& [name, pixels] : expected) {
     SCOPED_TRACE(name);
     std::istringstream words(name);
@@ -74,6 +75,63 @@ TEST(Resize, ExtremeShapesCostNothing) {
     // The middle of the strip: its second channel is position / 80.
     EXPECT_NEAR(image.pixels[(168 * 336 + 168) * 3 + 1], 10000 / 80, 1);
   }
+}
+
+// An uncompressed picture of one colour.
+std::string bmp(int32_t width, int32_t height, std::array<uint8_t, 3> colour) {
+  const auto append = [](std::string& out, uint32_t value, int bytes) {
+    for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> 8 * i & 0xFF);
+  };
+  std::string row;
+  for (int32_t x = 0; x < width; ++x) row.append({char(colour[2]), char(colour[1]), char(colour[0])});
+  row.resize((row.size() + 3) / 4 * 4);
+  std::string file = "BM";
+  append(file, 0, 8);
+  append(file, 54, 4);
+  append(file, 40, 4);
+  append(file, static_cast<uint32_t>(width), 4);
+  append(file, static_cast<uint32_t>(height), 4);
+  append(file, 1, 2);
+  append(file, 24, 2);
+  file.resize(54);
+  for (int32_t y = 0; y < height; ++y) file += row;
+  return file;
+}
+
+// From the file to the adapter's pixels, whatever the shape.
+TEST(Resize, EveryShapeWorks) {
+  for (const auto& [width, height] : {std::pair<int32_t, int32_t>{1, 1},
+                                      {1, 20000},
+                                      {20000, 1},
+                                      {2, 3},
+                                      {3, 7},
+                                      {335, 337},
+                                      {336, 336},
+                                      {337, 335},
+                                      {400, 800},
+                                      {512, 14},
+                                      {14, 512},
+                                      {4000, 3000},
+                                      {65535, 1}}) {
+    SCOPED_TRACE(std::to_string(width) + " x " + std::to_string(height));
+    const std::string file = bmp(width, height, {200, 100, 7});
+    for (const ResizeMode mode : {ResizeMode::kStretch, ResizeMode::kCenterCrop}) {
+      const Image image = decode_image(std::as_bytes(std::span(file)), {mode, 336, 336, usual_filter(mode)});
+      EXPECT_EQ(image.source.width, width);
+      EXPECT_EQ(image.source.height, height);
+      ASSERT_EQ(image.pixels.size(), 336u * 336 * 3);
+      for (size_t i = 0; i < image.pixels.size(); i += 3) {
+        ASSERT_EQ(image.pixels[i], 200);
+        ASSERT_EQ(image.pixels[i + 1], 100);
+        ASSERT_EQ(image.pixels[i + 2], 7);
+      }
+    }
+  }
+}
+
+TEST(Resize, FilterThatBelongsToAMode) {
+  EXPECT_EQ(usual_filter(ResizeMode::kCenterCrop), Filter::kBicubic);
+  EXPECT_EQ(usual_filter(ResizeMode::kStretch), Filter::kBilinear);
 }
 
 TEST(Resize, OwnSizeAndConstantsAreKept) {

@@ -114,7 +114,8 @@ typedef struct {
   uint32_t stored_height;
   uint64_t least_bytes;     /* when refused: the least size of a whole file with these dimensions */
   DovetailRustText details; /* such as "progressive" or "8-bit RGB, interlaced" */
-  DovetailRustText notes;   /* things the user should know, one a line */
+  DovetailRustText omissions; /* content of the file that is left out, one a line */
+  DovetailRustText notes;     /* what was done to the rest, one a line */
 } DovetailImage;
 
 /* Dimensions are checked before pixels are decoded or memory for them is taken. A damaged or truncated file

@@ -295,17 +295,18 @@ column = np.stack([np.arange(20000) % 251, np.arange(20000) // 80, np.arange(200
 sources = {"photo": Image.fromarray(picture(61, 47, 4)), "column": Image.fromarray(column[:, None]),
            "row": Image.fromarray(column[None]), "dot": Image.fromarray(rgb[:1, :1]),
            "small": Image.fromarray(rgb[:7, :3])}
+sources["grey"] = sources["photo"].convert("L")
 for name, image in sources.items():
     image.save(HERE / f"resize-{name}.png", optimize=True)
 STRETCH = {"photo": [(40, 36), (7, 5), (77, 21), (20, 64), (1, 1), (61, 20), (60, 30)], "column": [(16, 20)], "row": [(20, 16)],
-           "dot": [(9, 9)], "small": [(16, 16)]}
+           "dot": [(9, 9)], "small": [(16, 16)], "grey": [(40, 36), (77, 21)]}
 CROP = {"photo": [(24, 24), (40, 16), (16, 40), (66, 52)], "column": [(16, 12)], "row": [(12, 16)], "dot": [(8, 9)],
-        "small": [(16, 16)]}
+        "small": [(16, 16)], "grey": [(24, 24)]}
 for filter_name, filter in FILTERS.items():
     for name, sizes in STRETCH.items():
         for width, height in sizes:
             resized[f"{name} stretch {filter_name} {width} {height}"] = np.asarray(
-                sources[name].resize((width, height), filter))
+                sources[name].resize((width, height), filter).convert("RGB"))
     for name, sizes in CROP.items():
         for width, height in sizes:
             image = sources[name]
@@ -313,5 +314,5 @@ for filter_name, filter in FILTERS.items():
             whole = image.resize((int(image.width * scale + 0.5), int(image.height * scale + 0.5)), filter)
             left, top = (whole.width - width) // 2, (whole.height - height) // 2
             resized[f"{name} center_crop {filter_name} {width} {height}"] = np.asarray(
-                whole.crop((left, top, left + width, top + height)))
+                whole.crop((left, top, left + width, top + height)).convert("RGB"))
 np.savez_compressed(HERE / "resized.npz", **resized)

@@ -256,6 +256,6 @@ pub fn decode(bytes: &[u8], gate: &Gate) -> Result<Stored, Failure> {
         details: format!("{}-bit{}", header.bits, if compressed { ", run lengths" } else { "" }),
         orientation: Orientation::UPRIGHT,
         icc: None,
-        notes: Vec::new(),
+        omissions: Vec::new(),
     })
 }

@@ -79,7 +79,8 @@ pub struct Stored {
     pub details: String,
     pub orientation: Orientation,
     pub icc: Option<Vec<u8>>,
-    pub notes: Vec<String>,
+    /// Content of the file that is left out.
+    pub omissions: Vec<String>,
 }
 
 /// An upright RGB picture.
@@ -90,6 +91,7 @@ pub struct Picture {
     pub stored_width: u32,
     pub stored_height: u32,
     pub details: String,
+    pub omissions: String,
     pub notes: String,
 }
 
@@ -103,7 +105,7 @@ pub fn decode(bytes: &[u8], format: Format, gate: &Gate) -> Result<Picture, Fail
         Format::Tiff => tiff::decode(bytes, gate),
     }?;
     let (width, height) = (stored.width as usize, stored.height as usize);
-    let mut notes = stored.notes;
+    let mut notes = Vec::new();
     let (rgb, opacity) = pixels::to_rgb(stored.samples);
     if rgb.len() != width * height * 3 {
         return Err(Failure::Malformed(format!("{} bytes of pixels for {width} x {height}", rgb.len())));
@@ -130,6 +132,7 @@ pub fn decode(bytes: &[u8], format: Format, gate: &Gate) -> Result<Picture, Fail
         stored_width: stored.width,
         stored_height: stored.height,
         details: stored.details,
+        omissions: stored.omissions.join("\n"),
         notes: notes.join("\n"),
     })
 }

@@ -59,6 +59,6 @@ pub fn decode(bytes: &[u8], gate: &Gate) -> Result<Stored, Failure> {
         details: if interlaced { "interlaced" } else { "" }.to_string(),
         orientation: Orientation::UPRIGHT,
         icc: decoder.icc_profile().map(<[u8]>::to_vec),
-        notes: if animated { vec!["animated: first frame".to_string()] } else { Vec::new() },
+        omissions: if animated { vec!["animated: first frame".to_string()] } else { Vec::new() },
     })
 }

@@ -23,6 +23,7 @@ pub struct Image {
     stored_height: u32,
     least_bytes: u64,
     details: Text,
+    omissions: Text,
     notes: Text,
 }
 
@@ -37,6 +38,7 @@ impl Image {
             stored_height: height,
             least_bytes,
             details: Text::from(details),
+            omissions: Text::from(String::new()),
             notes: Text::from(String::new()),
         }
     }
@@ -77,6 +79,7 @@ unsafe extern "C" fn dovetail_image_decode(
                 stored_height: picture.stored_height,
                 least_bytes: 0,
                 details: Text::from(picture.details),
+                omissions: Text::from(picture.omissions),
                 notes: Text::from(picture.notes),
             }),
             Err(Failure::Refused { width, height, least_bytes }) => {

@@ -57,9 +57,9 @@ pub fn decode(bytes: &[u8], gate: &Gate) -> Result<Stored, Failure> {
         ColorType::Indexed => "palette",
     };
     let info = reader.info();
-    let mut notes = Vec::new();
+    let mut omissions = Vec::new();
     if let Some(frames) = info.animation_control.map(|control| control.num_frames).filter(|&n| n > 1) {
-        notes.push(format!("animated ({frames} frames): first frame"));
+        omissions.push(format!("animated ({frames} frames): first frame"));
     }
     Ok(Stored {
         samples,
@@ -68,6 +68,6 @@ pub fn decode(bytes: &[u8], gate: &Gate) -> Result<Stored, Failure> {
         details: format!("{depth}-bit {colours}{}", if interlaced { ", interlaced" } else { "" }),
         orientation: Orientation::from_exif(info.exif_metadata.as_deref()),
         icc: info.icc_profile.as_deref().map(<[u8]>::to_vec),
-        notes,
+        omissions,
     })
 }

@@ -96,9 +96,9 @@ pub fn decode(bytes: &[u8], gate: &Gate) -> Result<Stored, Failure> {
     };
     let orientation = decoder.find_tag_unsigned::<u16>(Tag::Orientation).map_err(failure)?;
     let icc = decoder.find_tag(Tag::IccProfile).map_err(failure)?.and_then(|value| value.into_u8_vec().ok());
-    let mut notes = Vec::new();
+    let mut omissions = Vec::new();
     if decoder.more_images() {
-        notes.push("several pages: first page".to_string());
+        omissions.push("several pages: first page".to_string());
     }
     Ok(Stored {
         samples,
@@ -107,6 +107,6 @@ pub fn decode(bytes: &[u8], gate: &Gate) -> Result<Stored, Failure> {
         details: format!("{bits}-bit {name}"),
         orientation: orientation.map_or(Orientation::UPRIGHT, Orientation::from_tag),
         icc,
-        notes,
+        omissions,
     })
 }

@@ -39,10 +39,10 @@ pub fn decode(bytes: &[u8], gate: &Gate) -> Result<Stored, Failure> {
     let pixels = gate.admit(width, height, 0)?;
     decoder.set_memory_limit(MAX_METADATA_BYTES);
     let alpha = decoder.has_alpha();
-    let mut notes = Vec::new();
+    let mut omissions = Vec::new();
     if decoder.is_animated() {
         decoder.set_background_color([255; 4]).map_err(failure)?;
-        notes.push(format!("animated ({} frames): first frame", decoder.num_frames()));
+        omissions.push(format!("animated ({} frames): first frame", decoder.num_frames()));
     }
     let mut data = vec![0; pixels * if alpha { 4 } else { 3 }];
     decoder.read_image(&mut data).map_err(failure)?;
@@ -54,6 +54,6 @@ pub fn decode(bytes: &[u8], gate: &Gate) -> Result<Stored, Failure> {
         details: format!("{kind}{}", if alpha { " with alpha" } else { "" }),
         orientation: Orientation::from_exif(decoder.exif_metadata().map_err(failure)?.as_deref()),
         icc: decoder.icc_profile().map_err(failure)?,
-        notes,
+        omissions,
     })
 }

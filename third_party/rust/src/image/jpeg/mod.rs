@@ -79,6 +79,6 @@ pub fn decode(bytes: &[u8], gate: &Gate) -> Result<Stored, Failure> {
         details: format!("{}{name}", if frame.progressive { "progressive" } else { "baseline" }),
         orientation: Orientation::from_exif(segments.exif),
         icc: segments.icc_profile(),
-        notes: Vec::new(),
+        omissions: Vec::new(),
     })
 }

@@ -15,6 +15,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/progress.h"
 #include "base/thread_pool.h"
@@ -32,6 +33,7 @@ struct BenchArguments {
   int64_t tokens = 64;
   double audio_seconds = 10;
   bool image = false;
+  std::string image_file;  // empty: noise
   bool json = false;
 };
 
@@ -43,7 +45,8 @@ struct BenchResult {
   int64_t tokens = 0;
   double adapter_seconds = 0;  // 0: the package takes no audio
   double audio_seconds = 0;
-  double image_seconds = 0;  // 0: not asked for
+  double image_decode_seconds = 0;  // 0: noise
+  double image_seconds = 0;         // 0: not asked for
   int64_t image_rows = 0;
   int64_t resident_bytes = 0;              // all, mapped weights included
   int64_t anonymous_bytes = 0;             // without mapped files
@@ -144,21 +147,32 @@ void measure_adapter(const engine::Engine& engine, const contract::AudioDecode& 
   result.audio_seconds = media->seconds;
 }
 
-// The picture is noise: how long a tower takes does not depend on what it sees.
-void measure_image(const engine::Engine& engine, std::mt19937& random, BenchResult& result) {
+// How long a tower takes does not depend on what it sees.
+std::shared_ptr<const engine::Media> noise_picture(const engine::Engine& engine, std::mt19937& random) {
   const contract::ImageDecode* processor = find_processor<contract::ImageDecode>(engine.model().task);
-  if (processor == nullptr) {
-    engine.image({});  // refuses by name
-    return;
-  }
+  if (processor == nullptr) return engine.image({});  // refuses by name
   const std::array<int64_t, 3> shape = {processor->resize.height, processor->resize.width, 3};
   const std::optional<int64_t> bytes = element_count(shape);
   if (!bytes) throw Error(ErrorCode::kLimit, "the package's pictures are too large");
   std::vector<uint8_t> pixels(static_cast<size_t>(*bytes));
   for (uint8_t& value : pixels) value = static_cast<uint8_t>(random());
-  const std::shared_ptr<const engine::Media> media = engine.image(std::move(pixels));
-  result.image_rows = engine.run_adapter(*media).rows;
+  return engine.image(std::move(pixels));
+}
+
+void measure_image(const engine::Engine& engine, const std::string& file, std::mt19937& random,
+                   BenchResult& result) {
+  std::shared_ptr<const engine::Media> media;
   std::vector<double> times;
+  if (file.empty()) {
+    media = noise_picture(engine, random);
+  } else {
+    const std::string bytes = read_file(file);
+    for (int run = 0; run < kRuns; ++run)
+      times.push_back(seconds_of([&] { media = engine.image(bytes, file); }));
+    result.image_decode_seconds = median(times);
+  }
+  result.image_rows = engine.run_adapter(*media).rows;
+  times.clear();
   for (int run = 0; run < kRuns; ++run) times.push_back(seconds_of([&] { engine.run_adapter(*media); }));
   result.image_seconds = median(times);
 }
@@ -194,7 +208,8 @@ BenchResult measure(const BenchArguments& arguments) {
   if (const contract::AudioDecode* processor = find_processor<contract::AudioDecode>(engine->model().task)) {
     measure_adapter(*engine, *processor, arguments.audio_seconds, random, result);
   }
-  if (arguments.image) measure_image(*engine, random, result);
+  if (arguments.image || !arguments.image_file.empty())
+    measure_image(*engine, arguments.image_file, random, result);
   result.resident_bytes = proc_bytes("/proc/self/status", "VmRSS");
   result.anonymous_bytes = proc_bytes("/proc/self/status", "RssAnon");
   result.bytes_per_token = decode_bytes(engine->model().metadata().dovetail);
@@ -223,6 +238,9 @@ void print_table(const BenchResult& result) {
   if (result.image_seconds > 0) {
     std::printf("picture    %s (%lld rows)\n", format_seconds(result.image_seconds).c_str(),
                 static_cast<long long>(result.image_rows));
+    if (result.image_decode_seconds > 0)
+      std::printf("           %s before it to decode and resize the file\n",
+                  format_seconds(result.image_decode_seconds).c_str());
   }
   std::printf("memory     %s resident, %s of it without mapped files\n",
               format_bytes(result.resident_bytes).c_str(), format_bytes(result.anonymous_bytes).c_str());
@@ -249,6 +267,7 @@ void print_json(const BenchResult& result) {
   if (result.image_seconds > 0) {
     document["image_seconds"] = result.image_seconds;
     document["image_rows"] = result.image_rows;
+    if (result.image_decode_seconds > 0) document["image_decode_seconds"] = result.image_decode_seconds;
   }
   if (result.bytes_per_token) document["bytes_per_token"] = *result.bytes_per_token;
   if (const std::optional<double> share = bandwidth_share(result)) document["bandwidth_share"] = *share;
@@ -285,7 +304,11 @@ void add_bench_command(CLI::App& app, int&) {
   command->add_option("--audio-seconds", arguments->audio_seconds, "Length of the recording")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
-  command->add_flag("--image", arguments->image, "Measure the picture adapter too");
+  command->add_flag("--image", arguments->image, "Measure the picture adapter too, on noise");
+  command
+      ->add_option("--image-file", arguments->image_file,
+                   "Measure the picture adapter on this picture, and how long decoding takes")
+      ->type_name("FILE");
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->callback([arguments] { run_bench(*arguments); });
 }

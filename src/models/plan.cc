@@ -1,6 +1,8 @@
 #include "models/plan.h"
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include "contract/canonical.h"
 #include "models/config_reader.h"
@@ -22,6 +24,16 @@ constexpr std::array kArchitectures{
     Architecture{"Gemma4ForConditionalGeneration", plan_gemma4},
     Architecture{"LlamaForCausalLM", plan_llama},
     Architecture{"LlavaForConditionalGeneration", plan_llava},
+};
+
+// Families that are often asked for and can't work, with the reason; better than "unknown".
+constexpr const char* kVaryingPictures =
+    "how many positions a picture fills depends on its size, with separators between its parts, and a "
+    "package's "
+    "manifest declares one fixed number (num_embeddings) without separators";
+constexpr std::array kRefusals{
+    std::pair{"LlavaNextForConditionalGeneration", kVaryingPictures},
+    std::pair{"Phi3VForCausalLM", kVaryingPictures},
 };
 
 }  // namespace
@@ -85,6 +97,14 @@ ModelPlan plan_model(const Json& config, const Quantization& quantization, const
       if (name == architecture.name) return architecture.plan(config, quantization, source);
     }
     known += (known.empty() ? "" : ", ") + std::string(architecture.name);
+  }
+  for (const auto& [refused, reason] : kRefusals) {
+    if (std::ranges::find(names, refused) == names.end()) continue;
+    throw Error(ErrorCode::kUnsupported,
+                Problem{.message = std::string(refused) + " is not supported: " + reason,
+                        .source = source,
+                        .field = "architectures",
+                        .hint = "known architectures: " + known});
   }
   std::string actual;
   for (const std::string& name : names) actual += (actual.empty() ? "" : ", ") + printable(name, 80);

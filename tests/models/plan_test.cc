@@ -120,6 +120,23 @@ TEST(Plan, UnknownArchitecturesAreRefusedWithTheKnownOnes) {
   EXPECT_NE(refusal(config), "");
 }
 
+// As the config.json of Phi 3.5 Vision says it.
+TEST(Plan, FamiliesThatCanNotWorkAreRefusedWithTheReason) {
+  const Json phi = {
+      {"architectures", {"Phi3VForCausalLM"}},
+      {"model_type", "phi3_v"},
+      {"hidden_size", 3072},
+      {"num_hidden_layers", 32},
+      {"img_processor", {{"image_dim_out", 1024}, {"name", "clip_vision_model"}, {"num_img_tokens", 144}}},
+      {"embd_layer", {{"hd_transform_order", "sub_glb"}, {"use_hd_transform", true}}}};
+  const std::string text = refusal(phi);
+  EXPECT_NE(text.find("architectures: Phi3VForCausalLM is not supported: how many positions a picture fills "
+                      "depends on its size, with separators"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("num_embeddings"), std::string::npos) << text;
+}
+
 TEST(Plan, EveryWrongValueIsNamed) {
   Json config = e2b();
   config["text_config"]["hidden_size"] = -1;

@@ -1,4 +1,4 @@
-// dovetail convert: a Hugging Face folder becomes a package.
+// dovetail convert: a Hugging Face folder, or a GGUF file, becomes a package.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
@@ -18,6 +18,7 @@ namespace {
 
 struct ConvertArguments {
   std::string checkpoint;
+  std::string mmproj;
   std::string output;
   std::string quantization;
   int threads = 0;
@@ -46,7 +47,7 @@ void print_skipped(const std::vector<convert::SkippedTensors>& skipped) {
 void print_summary(const ConvertArguments& arguments, const convert::ConvertSummary& summary) {
   const double seconds = std::max(summary.seconds, 1e-3);
   const double bits = static_cast<double>(summary.parameter_bytes) * 8 / static_cast<double>(summary.weights);
-  print_row("model", summary.model_type + ", " + arguments.quantization);
+  print_row("model", summary.model_type + ", " + summary.quantization);
   print_row("weights", count_text(summary.weights) + ", " + decimal(bits, 2) + " bits each");
   print_row("read", format_bytes(summary.source_bytes) + " of the checkpoint");
   print_row("written", format_bytes(summary.package_bytes) + ": " + counted(summary.parameters, "tensor") +
@@ -64,25 +65,31 @@ void print_summary(const ConvertArguments& arguments, const convert::ConvertSumm
 
 void add_convert_command(CLI::App& app, int&) {
   auto arguments = std::make_shared<ConvertArguments>();
-  CLI::App* command = app.add_subcommand("convert", "Convert a Hugging Face folder into a package");
+  CLI::App* command =
+      app.add_subcommand("convert", "Convert a Hugging Face folder or a GGUF file into a package");
   command
       ->add_option("checkpoint", arguments->checkpoint,
-                   "folder with config.json, tokenizer.json and safetensors files")
+                   "folder with config.json, tokenizer.json and safetensors files, or a GGUF file")
       ->required();
+  command->add_option(
+      "--mmproj", arguments->mmproj,
+      "a GGUF file with the encoder of pictures or recordings, beside the GGUF file of the text");
   command->add_option("-o,--output", arguments->output, "folder to create")->required();
-  command
-      ->add_option("--quantization", arguments->quantization, "one of " + models::quantization_names())
-      ->required();
+  command->add_option("--quantization", arguments->quantization,
+                      "one of " + models::quantization_names() +
+                          "; default, for a GGUF file only: q8f16_1 or q4f16_1, by its bits");
   command->add_option("--threads", arguments->threads, "number of threads; default: one per CPU")
       ->check(CLI::Range(1, 1024));
   command->callback([arguments] {
     const InterruptFlag interrupt;
-    const convert::ConvertSummary summary =
-        convert::convert({.checkpoint = arguments->checkpoint,
-                          .output = arguments->output,
-                          .quantization = &models::find_quantization(arguments->quantization),
-                          .threads = arguments->threads,
-                          .cancel = interrupt.flag()});
+    const convert::ConvertSummary summary = convert::convert(
+        {.checkpoint = arguments->checkpoint,
+         .mmproj = arguments->mmproj,
+         .output = arguments->output,
+         .quantization =
+             arguments->quantization.empty() ? nullptr : &models::find_quantization(arguments->quantization),
+         .threads = arguments->threads,
+         .cancel = interrupt.flag()});
     print_summary(*arguments, summary);
   });
 }

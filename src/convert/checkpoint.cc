@@ -59,7 +59,42 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
   return out;
 }
 
+// Values [first, first + count), of which only the whole blocks around them can be decoded.
+void read_values(GgmlType type, const std::byte* data, int64_t first, int64_t count, float* out) {
+  const GgmlTypeInfo& info = ggml_type_info(type);
+  const int64_t size = info.block_values;
+  const int64_t skipped = first % size;
+  data += first / size * info.block_bytes;
+  if (skipped == 0 && count % size == 0) {
+    dequantize(type, data, {out, static_cast<size_t>(count)});
+    return;
+  }
+  std::vector<float> blocks(static_cast<size_t>((skipped + count + size - 1) / size * size));
+  dequantize(type, data, blocks);
+  std::copy_n(blocks.begin() + skipped, count, out);
+}
+
 }  // namespace
+
+void Checkpoint::read(const CheckpointTensor& tensor, int64_t stride, int64_t begin, int64_t end,
+                      int64_t column, int64_t cols, float* out) const {
+  const TensorCoding& coding = *tensor.coding;
+  const std::byte* data = bytes(tensor).data();
+  if (cols == stride && coding.interleaved_heads == 0) {
+    read_values(coding.type, data, begin * stride, (end - begin) * stride, out);
+  } else {
+    const int64_t head = coding.interleaved_heads == 0 ? 0 : tensor.shape.front() / coding.interleaved_heads;
+    for (int64_t row = begin; row < end; ++row) {
+      int64_t from = row;
+      if (head != 0) {
+        const int64_t i = row % head, half = head / 2;
+        from = row - i + 2 * (i % half) + i / half;
+      }
+      read_values(coding.type, data, from * stride + column, cols, out + (row - begin) * cols);
+    }
+  }
+  if (coding.restore) coding.restore({out, static_cast<size_t>((end - begin) * cols)});
+}
 
 Checkpoint open_checkpoint(const fs::path& dir) {
   std::error_code ec;

@@ -1,6 +1,7 @@
 #include "convert/convert.h"
 
 #include <chrono>
+#include <cstdio>
 #include <system_error>
 #include <utility>
 
@@ -10,6 +11,8 @@
 #include "base/thread_pool.h"
 #include "convert/chat_config_builder.h"
 #include "convert/checkpoint.h"
+#include "convert/gguf_model.h"
+#include "convert/gguf_tokenizer.h"
 #include "convert/weight_stream.h"
 #include "package/content_hashes.h"
 #include "package/tensor_cache.h"
@@ -26,10 +29,12 @@ constexpr const char* kGenerationConfig = "generation_config.json";
 void check_folder(const fs::path& dir) {
   std::error_code ec;
   if (!fs::is_directory(dir, ec)) {
-    throw Error(ErrorCode::kNotFound,
-                Problem{.message = fs::exists(dir, ec) ? "is not a folder" : "folder does not exist",
-                        .source = dir.string(),
-                        .expected = "a folder with config.json, tokenizer.json and safetensors files"});
+    throw Error(
+        ErrorCode::kNotFound,
+        Problem{
+            .message = fs::exists(dir, ec) ? "is not a folder" : "folder does not exist",
+            .source = dir.string(),
+            .expected = "a folder with config.json, tokenizer.json and safetensors files, or a GGUF file"});
   }
   std::vector<Problem> problems;
   for (const char* name : {kConfig, kTokenizer}) {
@@ -63,13 +68,22 @@ void check_space(const fs::path& folder, const fs::path& output, int64_t needed)
                                       .hint = "free some space, or choose a folder on another disk with -o"});
 }
 
-// Copies byte for byte.
-package::FileHash copy_file(const fs::path& from, const fs::path& dir, const std::string& name) {
-  const std::shared_ptr<const MappedFile> mapped = MappedFile::open(from / name);
-  AtomicFile out(dir / name);
-  out.write(mapped->bytes());
+// A file of the tokenizer: copied byte for byte, or written.
+struct TokenizerFile {
+  std::string name;
+  fs::path copied_from;
+  std::string text;
+};
+
+package::FileHash write_tokenizer_file(const TokenizerFile& file, const fs::path& dir) {
+  AtomicFile out(dir / file.name);
+  if (file.copied_from.empty()) {
+    out.write(file.text);
+  } else {
+    out.write(MappedFile::open(file.copied_from)->bytes());
+  }
   out.commit();
-  return package::hash_file(dir, name);
+  return package::hash_file(dir, file.name);
 }
 
 package::FileHash write_document(const fs::path& dir, std::string_view name, const std::string& text) {
@@ -77,26 +91,39 @@ package::FileHash write_document(const fs::path& dir, std::string_view name, con
   return package::hash_file(dir, std::string(name));
 }
 
-}  // namespace
+// A file's own precision, about: what it has lost is lost, and what it still has is kept.
+const models::Quantization& default_quantization(const GgufModel& model, std::string& reason) {
+  constexpr double kManyBits = 6;
+  const bool many = model.bits >= kManyBits;
+  const models::Quantization& out = models::find_quantization(many ? "q8f16_1" : "q4f16_1");
+  char bits[16];
+  std::snprintf(bits, sizeof bits, "%.1f", model.bits);
+  reason = std::string(out.name) + " is the default for a file with " + bits + " bits a weight (" +
+           (many ? "6 or more" : "less than 6") + "); --quantization chooses another";
+  return out;
+}
 
-ConvertSummary convert_with_plan(const models::ModelPlan& plan, const Json& config,
-                                 const ConvertOptions& options) {
+// Everything that a package is made of, besides the model's definition.
+struct Inputs {
+  Checkpoint checkpoint;
+  Json config;
+  Json generation_config;
+  std::vector<TokenizerFile> tokenizer_files;
+  package::Tokenizer tokenizer;
+  std::vector<std::string> notes;
+};
+
+ConvertSummary write_package(const models::ModelPlan& plan, Inputs inputs, const ConvertOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  std::error_code ec;
-  const Checkpoint checkpoint = open_checkpoint(options.checkpoint);
+  const Checkpoint& checkpoint = inputs.checkpoint;
   Mapping mapping = map_weights(plan, checkpoint);
-  const Json generation_config = fs::exists(options.checkpoint / kGenerationConfig, ec)
-                                     ? read_document(options.checkpoint, kGenerationConfig)
-                                     : Json::object();
-  const package::Tokenizer tokenizer = package::Tokenizer::from_file(options.checkpoint / kTokenizer);
+  mapping.notes.insert(mapping.notes.begin(), inputs.notes.begin(), inputs.notes.end());
   std::vector<std::string> tokenizer_files;
-  for (const char* name : kTokenizerFiles) {
-    if (fs::is_regular_file(options.checkpoint / name, ec)) tokenizer_files.push_back(name);
-  }
-  const package::ChatConfig chat_config =
-      build_chat_config(plan, config, generation_config, tokenizer, tokenizer_files, mapping.notes);
+  for (const TokenizerFile& file : inputs.tokenizer_files) tokenizer_files.push_back(file.name);
+  const package::ChatConfig chat_config = build_chat_config(plan, inputs.config, inputs.generation_config,
+                                                            inputs.tokenizer, tokenizer_files, mapping.notes);
 
-  ConvertSummary summary{.model_type = plan.model_type};
+  ConvertSummary summary{.model_type = plan.model_type, .quantization = std::string(plan.quantization->name)};
   for (const models::Parameter& parameter : plan.parameters) summary.parameter_bytes += parameter.bytes();
   for (const MappedWeight& mapped : mapping.weights) summary.weights += mapped.elements();
 
@@ -112,8 +139,8 @@ ConvertSummary convert_with_plan(const models::ModelPlan& plan, const Json& conf
 
   std::vector<package::FileHash> files = writer.files();
   summary.shards = static_cast<int64_t>(files.size()) - 1;
-  for (const std::string& name : tokenizer_files)
-    files.push_back(copy_file(options.checkpoint, output.staging(), name));
+  for (const TokenizerFile& file : inputs.tokenizer_files)
+    files.push_back(write_tokenizer_file(file, output.staging()));
   files.push_back(
       write_document(output.staging(), package::kChatConfigFile, package::chat_config_text(chat_config)));
   files.push_back(write_document(output.staging(), contract::kManifestFile,
@@ -130,9 +157,61 @@ ConvertSummary convert_with_plan(const models::ModelPlan& plan, const Json& conf
   return summary;
 }
 
+ConvertSummary convert_gguf(const ConvertOptions& options) {
+  const GgufModel model = open_gguf(options.checkpoint, options.mmproj);
+  std::string reason;
+  const models::Quantization& quantization =
+      options.quantization != nullptr ? *options.quantization : default_quantization(model, reason);
+  models::ModelPlan plan =
+      models::plan_model(model.config, quantization, options.checkpoint.filename().string());
+  model.adapt(plan);
+  std::vector<std::string> notes = model.notes;
+  if (!reason.empty()) notes.insert(notes.begin(), reason);
+  const std::string json = gguf_tokenizer_json(model.gguf, notes);
+  return write_package(plan,
+                       {.checkpoint = model.checkpoint(),
+                        .config = model.config,
+                        .generation_config = model.generation_config,
+                        .tokenizer_files = {{.name = kTokenizer, .text = json}},
+                        .tokenizer = package::Tokenizer::from_json(json, kTokenizer),
+                        .notes = std::move(notes)},
+                       options);
+}
+
+}  // namespace
+
+ConvertSummary convert_with_plan(const models::ModelPlan& plan, const Json& config,
+                                 const ConvertOptions& options) {
+  std::error_code ec;
+  std::vector<TokenizerFile> files;
+  for (const char* name : kTokenizerFiles) {
+    const fs::path path = options.checkpoint / name;
+    if (fs::is_regular_file(path, ec)) files.push_back({.name = name, .copied_from = path});
+  }
+  Checkpoint checkpoint = open_checkpoint(options.checkpoint);
+  Json generation_config = fs::exists(options.checkpoint / kGenerationConfig, ec)
+                               ? read_document(options.checkpoint, kGenerationConfig)
+                               : Json::object();
+  return write_package(plan,
+                       {.checkpoint = std::move(checkpoint),
+                        .config = config,
+                        .generation_config = std::move(generation_config),
+                        .tokenizer_files = std::move(files),
+                        .tokenizer = package::Tokenizer::from_file(options.checkpoint / kTokenizer),
+                        .notes = {}},
+                       options);
+}
+
 ConvertSummary convert(const ConvertOptions& options) {
+  if (is_gguf(options.checkpoint)) return convert_gguf(options);
+  if (!options.mmproj.empty()) {
+    throw Error(ErrorCode::kUsage, "--mmproj belongs to a GGUF file; a folder holds its encoders itself");
+  }
   check_folder(options.checkpoint);
   const Json config = read_document(options.checkpoint, kConfig);
+  if (options.quantization == nullptr) {
+    throw Error(ErrorCode::kUsage, "--quantization is required for a folder; a GGUF file has a default");
+  }
   const models::ModelPlan plan = models::plan_model(config, *options.quantization, kConfig);
   return convert_with_plan(plan, config, options);
 }

@@ -1,4 +1,4 @@
-// A Hugging Face folder becomes a package.
+// A Hugging Face folder, or a GGUF file, becomes a package.
 #pragma once
 
 #include <atomic>
@@ -13,8 +13,10 @@
 namespace dovetail::convert {
 
 struct ConvertOptions {
-  std::filesystem::path checkpoint;
-  std::filesystem::path output;  // must not exist, or be an empty folder
+  std::filesystem::path checkpoint;  // a folder, or a GGUF file
+  std::filesystem::path mmproj;      // a GGUF file with the encoder for the GGUF file; empty: none
+  std::filesystem::path output;      // must not exist, or be an empty folder
+  // Null, for a GGUF file only: q8f16_1 when it has 6 bits a weight or more, else q4f16_1.
   const models::Quantization* quantization = nullptr;
   int threads = 0;                            // 0: as many as CPUs
   const std::atomic<bool>* cancel = nullptr;  // the conversion stops soon after it becomes true
@@ -22,6 +24,7 @@ struct ConvertOptions {
 
 struct ConvertSummary {
   std::string model_type;
+  std::string quantization;
   int64_t weights = 0;       // values of the model before quantization
   int64_t parameters = 0;    // stored tensors
   int64_t source_bytes = 0;  // read from the checkpoint

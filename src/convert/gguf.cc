@@ -98,6 +98,7 @@ class GgufParser {
     for (int64_t i = 0; i < tensors; ++i) read_tensor(i);
     place_tensors(alignment);
     out_.source_ = std::move(source_);
+    out_.file_ = file_;
     return std::move(out_);
   }
 

@@ -78,10 +78,14 @@ class Gguf {
   const GgufValue* find(std::string_view key) const;
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufTensor* find_tensor(std::string_view name) const;
+  std::span<const std::byte> data(const GgufTensor& tensor) const {
+    return file_.subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.bytes));
+  }
 
  private:
   friend class GgufParser;
   std::string source_;
+  std::span<const std::byte> file_;
   uint32_t version_ = 0;
   std::vector<std::string_view> keys_;
   std::unordered_map<std::string_view, GgufValue> values_;

@@ -100,8 +100,9 @@ class Mapper {
     if (tensor(index).dtype) return true;
     if (std::find(refused_.begin(), refused_.end(), index) != refused_.end()) return false;
     refused_.push_back(index);
-    add(index, "dtype is not one that can be converted", "BF16, F16 or F32",
-        printable(tensor(index).dtype_text), "take the original checkpoint, before anybody quantized it");
+    add(index, "dtype is not one that can be converted", checkpoint_.readable_dtypes,
+        printable(tensor(index).dtype_text),
+        "take the original checkpoint, or one whose tensors have these types");
     return false;
   }
 

@@ -42,6 +42,13 @@ struct Block {
   std::vector<Buffer> scales;  // by weight: null when it is not quantized
 };
 
+// Bytes of so many values of a tensor in its file, blocks not counted whole.
+int64_t stored_bytes(const CheckpointTensor& tensor, int64_t values) {
+  if (!tensor.coding) return values * dtype_bytes(*tensor.dtype);
+  const GgmlTypeInfo& info = ggml_type_info(tensor.coding->type);
+  return values * info.block_bytes / info.block_values;
+}
+
 std::string number_text(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);
@@ -166,8 +173,12 @@ class Stream {
       if (weight(i).source.transform) {
         const CheckpointTensor& tensor = checkpoint_.tensors[mapped.parts.front().tensor];
         std::vector<float> values(static_cast<size_t>(mapped.elements()));
-        convert_values(*tensor.dtype, checkpoint_.bytes(tensor).data(), mapped.elements(), DType::kFloat32,
-                       reinterpret_cast<std::byte*>(values.data()));
+        if (tensor.coding) {
+          checkpoint_.read(tensor, mapped.cols, 0, rows, 0, mapped.cols, values.data());
+        } else {
+          convert_values(*tensor.dtype, checkpoint_.bytes(tensor).data(), mapped.elements(), DType::kFloat32,
+                         reinterpret_cast<std::byte*>(values.data()));
+        }
         weight(i).source.transform(values);
         convert_rows(block, i, DType::kFloat32, reinterpret_cast<const std::byte*>(values.data()),
                      mapped.cols, 0, rows);
@@ -179,10 +190,19 @@ class Stream {
         const int64_t end = std::min(block.row_end, part_begin + part.rows);
         if (begin < end) {
           const CheckpointTensor& tensor = checkpoint_.tensors[part.tensor];
-          const std::byte* data =
-              checkpoint_.bytes(tensor).data() +
-              ((begin - part_begin) * mapped.stride + mapped.column) * dtype_bytes(*tensor.dtype);
-          convert_rows(block, i, *tensor.dtype, data, mapped.stride, begin, end);
+          if (tensor.coding) {
+            const auto values =
+                std::make_unique_for_overwrite<float[]>(static_cast<size_t>((end - begin) * mapped.cols));
+            checkpoint_.read(tensor, mapped.stride, begin - part_begin, end - part_begin, mapped.column,
+                             mapped.cols, values.get());
+            convert_rows(block, i, DType::kFloat32, reinterpret_cast<const std::byte*>(values.get()),
+                         mapped.cols, begin, end);
+          } else {
+            const std::byte* data =
+                checkpoint_.bytes(tensor).data() +
+                ((begin - part_begin) * mapped.stride + mapped.column) * dtype_bytes(*tensor.dtype);
+            convert_rows(block, i, *tensor.dtype, data, mapped.stride, begin, end);
+          }
         }
         part_begin += part.rows;
       }
@@ -264,10 +284,10 @@ class Stream {
       const int64_t end = std::min(block.row_end, part_begin + part.rows);
       if (begin < end) {
         const CheckpointTensor& tensor = checkpoint_.tensors[part.tensor];
-        const int64_t row_bytes = mapped.stride * dtype_bytes(*tensor.dtype);
+        const int64_t from = stored_bytes(tensor, (begin - part_begin) * mapped.stride);
         checkpoint_.files[tensor.file].mapping->release(
-            static_cast<size_t>(tensor.offset + (begin - part_begin) * row_bytes),
-            static_cast<size_t>((end - begin) * row_bytes));
+            static_cast<size_t>(tensor.offset + from),
+            static_cast<size_t>(stored_bytes(tensor, (end - part_begin) * mapped.stride) - from));
       }
       part_begin += part.rows;
     }
@@ -299,7 +319,7 @@ class Stream {
                       {block.scales[i - block.first].get(), static_cast<size_t>(rows * groups * width)});
       }
       if (!mapped.parts.empty())
-        read += rows * mapped.cols * dtype_bytes(*checkpoint_.tensors[mapped.parts[0].tensor].dtype);
+        read += stored_bytes(checkpoint_.tensors[mapped.parts[0].tensor], rows * mapped.cols);
     }
     block.values.clear();
     block.scales.clear();
@@ -325,7 +345,7 @@ int64_t source_bytes(const Mapping& mapping, const Checkpoint& checkpoint) {
   int64_t total = 0;
   for (const MappedWeight& mapped : mapping.weights) {
     if (!mapped.parts.empty())
-      total += mapped.elements() * dtype_bytes(*checkpoint.tensors[mapped.parts[0].tensor].dtype);
+      total += stored_bytes(checkpoint.tensors[mapped.parts[0].tensor], mapped.elements());
   }
   return total;
 }

@@ -58,6 +58,12 @@ Array parse_npy(const std::string& bytes) {
   } else if (header.find("'<i8'") != std::string::npos && available == static_cast<size_t>(count) * 8) {
     out.integers.resize(static_cast<size_t>(count));
     std::memcpy(out.integers.data(), data, available);
+  } else if (header.find("'<i4'") != std::string::npos && available == static_cast<size_t>(count) * 4) {
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+      int32_t value;
+      std::memcpy(&value, data + 4 * i, 4);
+      out.integers.push_back(value);
+    }
   } else if (header.find("'|u1'") != std::string::npos && available == static_cast<size_t>(count)) {
     out.bytes.assign(data, data + available);
   } else {

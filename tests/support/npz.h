@@ -1,4 +1,4 @@
-// Reads the arrays of a .npz file that numpy wrote: float32, int64 or uint8. For tests: the files are our
+// Reads the arrays of a .npz file that numpy wrote: float32, int64, int32 or uint8. For tests: the files are our
 // own.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace dovetail::test {
 struct Array {
   std::vector<int64_t> shape;
   std::vector<float> values;      // float32 arrays
-  std::vector<int64_t> integers;  // int64 arrays
+  std::vector<int64_t> integers;  // int64 and int32 arrays
   std::vector<uint8_t> bytes;     // uint8 arrays
 };
 

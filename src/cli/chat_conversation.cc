@@ -1,5 +1,6 @@
 // The conversation form of `dovetail chat`.
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -27,6 +28,15 @@ std::string trimmed(const std::string& text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
+// A path as people type or drop it: "~/" is the home folder, and terminals put quotes around what is dropped.
+std::string typed_path(const std::string& text) {
+  const bool quoted =
+      text.size() >= 2 && (text.front() == '\'' || text.front() == '"') && text.back() == text.front();
+  const std::string path = quoted ? text.substr(1, text.size() - 2) : text;
+  const char* home = std::getenv("HOME");
+  return path.starts_with("~/") && home != nullptr ? home + path.substr(1) : path;
+}
+
 class Talk {
  public:
   Talk(engine::Engine& engine, engine::Conversation conversation, MediaList media,
@@ -49,9 +59,9 @@ class Talk {
       media_.clear();
       std::fputs("The conversation is forgotten.\n", stderr);
     } else if (command == "/audio" || command.starts_with("/audio ")) {
-      add_media(MediaKind::kAudio, trimmed(command.substr(6)));
+      add_media(MediaKind::kAudio, typed_path(trimmed(command.substr(6))));
     } else if (command == "/image" || command.starts_with("/image ")) {
-      add_media(MediaKind::kImage, trimmed(command.substr(6)));
+      add_media(MediaKind::kImage, typed_path(trimmed(command.substr(6))));
     } else if (command.starts_with('/')) {
       std::fprintf(stderr, "There is no command %s; /help lists them.\n", printable(command).c_str());
     } else {
@@ -91,8 +101,16 @@ class Talk {
       ++options_.sampling.seed;
     } catch (const Error&) {
       conversation_.turns.pop_back();
+      drop_media();
       throw;
     }
+  }
+
+  // Kept, what made a message too long would make the next one too long as well.
+  void drop_media() {
+    if (media_.empty()) return;
+    media_.clear();
+    std::fputs("The recordings and pictures of this message are dropped.\n", stderr);
   }
 
   engine::Engine& engine_;

@@ -79,7 +79,7 @@ TEST(Resize, ExtremeShapesCostNothing) {
 
 // An uncompressed picture of one colour.
 std::string bmp(int32_t width, int32_t height, std::array<uint8_t, 3> colour) {
-  const auto append = [](std::string& out, uint32_t value, int bytes) {
+  const auto append = [](std::string& out, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> 8 * i & 0xFF);
   };
   std::string row;

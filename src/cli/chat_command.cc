@@ -17,6 +17,7 @@
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/open_engine.h"
+#include "cli/report.h"
 #include "cli/terminal_text.h"
 
 namespace dovetail::cli {
@@ -53,8 +54,8 @@ void print_statistics(const engine::Reply& reply) {
   const engine::Usage& usage = reply.usage;
   const engine::Timings& timings = reply.timings;
   const int64_t computed = usage.prompt_tokens - usage.cached_tokens;
-  std::fprintf(stderr, "prompt: %lld tokens (%lld of media, %lld from the cache), %lld computed in %s (%s)\n",
-               static_cast<long long>(usage.prompt_tokens), static_cast<long long>(usage.media_tokens),
+  std::fprintf(stderr, "prompt: %s (%lld of media, %lld from the cache), %lld computed in %s (%s)\n",
+               counted(usage.prompt_tokens, "token").c_str(), static_cast<long long>(usage.media_tokens),
                static_cast<long long>(usage.cached_tokens), static_cast<long long>(computed),
                format_seconds(timings.prefill_seconds).c_str(),
                rate(computed, timings.prefill_seconds).c_str());
@@ -62,11 +63,10 @@ void print_statistics(const engine::Reply& reply) {
     std::fprintf(stderr, "media: encoded in %s\n", format_seconds(timings.adapter_seconds).c_str());
   }
   const int64_t decoded = std::max<int64_t>(usage.completion_tokens - 1, 0);
-  std::fprintf(stderr, "reply: %lld tokens (%s), first after %s, then %s\n",
-               static_cast<long long>(usage.completion_tokens),
-               std::string(engine::finish_reason_name(reply.finish_reason)).c_str(),
-               format_seconds(timings.first_token_seconds).c_str(),
-               rate(decoded, timings.decode_seconds).c_str());
+  std::fprintf(
+      stderr, "reply: %s (%s), first after %s, then %s\n", counted(usage.completion_tokens, "token").c_str(),
+      std::string(engine::finish_reason_name(reply.finish_reason)).c_str(),
+      format_seconds(timings.first_token_seconds).c_str(), rate(decoded, timings.decode_seconds).c_str());
 }
 
 void print_json(const engine::Reply& reply, const engine::GenerateOptions& options) {
@@ -91,10 +91,8 @@ void run_chat(const ChatArguments& arguments, bool one_message, int& exit_code) 
   if (arguments.json && !one_message) {
     throw Error(ErrorCode::kUsage, "--json needs --message: a conversation is for people");
   }
-  const auto start = std::chrono::steady_clock::now();
   Session session = open_session(arguments.engine, arguments.media, arguments.verbose);
   engine::Engine* const engine = session.engine.get();
-  const std::chrono::duration<double> load_time = std::chrono::steady_clock::now() - start;
   const package::ChatConfig& config = engine->model().chat_config;
   engine::GenerateOptions options{.max_tokens = arguments.max_tokens};
   options.sampling.temperature = arguments.temperature.value_or(config.temperature);
@@ -103,7 +101,7 @@ void run_chat(const ChatArguments& arguments, bool one_message, int& exit_code) 
   if (arguments.verbose) {
     std::fprintf(stderr, "%s, loaded in %s; temperature %g, top_p %g, seed %llu\n",
                  printable(engine->model().library.path().string()).c_str(),
-                 format_seconds(load_time.count()).c_str(), options.sampling.temperature,
+                 format_seconds(session.load_seconds).c_str(), options.sampling.temperature,
                  options.sampling.top_p, static_cast<unsigned long long>(options.sampling.seed));
   }
   engine::Conversation conversation;

@@ -22,6 +22,7 @@ std::unique_ptr<engine::Engine> open_engine(const EngineArguments& arguments);
 
 struct Session {
   std::unique_ptr<engine::Engine> engine;
+  double load_seconds = 0;  // of the model
   MediaList media;
 };
 

@@ -110,6 +110,16 @@ std::string read_file(const fs::path& path, int64_t limit) {
 }
 
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), part_(temporary_name(path_)) {
+  if (path_.empty()) throw Error(ErrorCode::kUsage, "the name of the output file is empty");
+  // The rename at the end would take the place of a device or a pipe.
+  struct stat info {};
+  if (::stat(path_.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    throw Error(ErrorCode::kIo,
+                Problem{.message = S_ISDIR(info.st_mode) ? "output is a folder, not a file"
+                                                         : "output exists and is not a regular file",
+                        .source = path_.string(),
+                        .hint = "choose another name for the output"});
+  }
   fd_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd_ < 0) throw_errno(path_, "creating");
 }
@@ -144,6 +154,7 @@ void write_file_atomic(const fs::path& path, std::string_view text) {
 }
 
 AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
+  if (path_.empty()) throw Error(ErrorCode::kUsage, "the name of the output folder is empty");
   if (!path_.has_filename()) path_ = path_.parent_path();
   std::error_code ec;
   if (fs::exists(path_, ec) && !(fs::is_directory(path_, ec) && fs::is_empty(path_, ec))) {

@@ -1,6 +1,8 @@
 #include "base/process.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +17,7 @@ extern char** environ;
 
 namespace dovetail {
 
-ProcessResult run_process(const std::vector<std::string>& argv) {
+ProcessResult run_process(const std::vector<std::string>& argv, const std::atomic<bool>* cancel) {
   int pipe_ends[2];
   if (::pipe2(pipe_ends, O_CLOEXEC) != 0) throw Error(ErrorCode::kIo, "creating a pipe failed");
   std::vector<char*> arguments;
@@ -26,8 +28,13 @@ ProcessResult run_process(const std::vector<std::string>& argv) {
   ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], STDOUT_FILENO);
   ::posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], STDERR_FILENO);
+  // A group of its own, so that all of it can be ended.
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   pid_t child = 0;
-  const int failed = ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+  const int failed = ::posix_spawnp(&child, arguments[0], &actions, &attributes, arguments.data(), environ);
+  ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
   ::close(pipe_ends[1]);
   if (failed != 0) {
@@ -37,9 +44,16 @@ ProcessResult run_process(const std::vector<std::string>& argv) {
                         .source = argv[0]});
   }
   constexpr size_t kLimit = 1 << 20;
+  constexpr int kPollMilliseconds = 50;
   ProcessResult result;
   std::array<char, 4096> buffer;
   for (;;) {
+    if (cancel != nullptr && *cancel && !result.cancelled) {
+      result.cancelled = true;
+      ::kill(-child, SIGTERM);
+    }
+    pollfd waiting{.fd = pipe_ends[0], .events = POLLIN, .revents = 0};
+    if (::poll(&waiting, 1, cancel != nullptr && !result.cancelled ? kPollMilliseconds : -1) <= 0) continue;
     const ssize_t n = ::read(pipe_ends[0], buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;

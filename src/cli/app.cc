@@ -1,25 +1,31 @@
 #include "cli/app.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <limits>
 #include <new>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
+#include "base/progress.h"
+#include "base/similar.h"
 #include "cli/commands.h"
 
 namespace dovetail::cli {
 namespace {
 
 void print_line(std::string_view label, std::string_view text) {
-  const bool colour = isatty(STDERR_FILENO) != 0;
+  const bool colour = terminal_colors(STDERR_FILENO);
   // Names in a message may come from a file: control bytes never reach the terminal, but for line ends.
   std::string safe;
   for (size_t at = 0; at <= text.size();) {
@@ -29,6 +35,41 @@ void print_line(std::string_view label, std::string_view text) {
   }
   std::fprintf(stderr, "%s%.*s%s %s\n", colour ? "\x1b[31m" : "", static_cast<int>(label.size()),
                label.data(), colour ? "\x1b[0m" : "", safe.c_str());
+}
+
+// A closed standard stream gives its number to the next file that is opened, which would then hold messages.
+// Writing to the stand-in for standard output fails, so that a lost answer is noticed.
+void open_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+      ::open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+void check_standard_output() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw Error(ErrorCode::kIo, Problem{.message = std::string("writing failed: ") + std::strerror(errno),
+                                      .source = "standard output"});
+}
+
+// The first words name the command. CLI11 only says that one is missing.
+void refuse_unknown_command(const CLI::App& app, std::span<const char* const> words) {
+  std::string parent = "dovetail";
+  const CLI::App* command = &app;
+  for (const std::string word : words) {
+    std::vector<std::string> names;
+    for (const CLI::App* sub : command->get_subcommands({})) names.push_back(sub->get_name());
+    if (names.empty() || word.starts_with('-')) return;
+    if (std::find(names.begin(), names.end(), word) == names.end()) {
+      const std::string* nearest = most_similar(word, names);
+      const std::string guess = nearest != nullptr ? "did you mean '" + *nearest + "'? " : "";
+      throw Error(ErrorCode::kUsage, Problem{.message = "there is no command \"" + printable(word) + "\"",
+                                             .source = parent,
+                                             .hint = guess + "'" + parent + " --help' lists the commands"});
+    }
+    command = command->get_subcommand(word);
+    parent += " " + word;
+  }
 }
 
 int run_app(int argc, const char* const* argv) {
@@ -47,11 +88,13 @@ int run_app(int argc, const char* const* argv) {
   add_inspect_command(app, exit_code);
   add_eval_command(app, exit_code);
   add_contract_command(app, exit_code);
+  refuse_unknown_command(app, std::span(argv, static_cast<size_t>(argc)).subspan(1));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    if (app.exit(error) != 0) return 2;
   }
+  check_standard_output();
   return exit_code;
 }
 
@@ -69,6 +112,7 @@ void print_error(const Error& error) {
 }
 
 int run(int argc, const char* const* argv) noexcept {
+  open_standard_streams();
   try {
     return run_app(argc, argv);
   } catch (const Error& error) {

@@ -6,6 +6,7 @@
 
 #include "base/progress.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "compile/compile.h"
 
 namespace dovetail::cli {
@@ -18,6 +19,7 @@ struct CompileOptions {
 };
 
 void run_compile(const CompileOptions& options) {
+  const InterruptFlag interrupt;
   const std::vector<ops::Level> levels = compile::parse_levels(options.levels);
   const models::ModelPlan plan = compile::plan_package(options.package);
   const std::filesystem::path output = options.output.empty()
@@ -25,7 +27,7 @@ void run_compile(const CompileOptions& options) {
                                            : std::filesystem::path(options.output);
   std::fprintf(stderr, "compiling %s %s for %s …\n", plan.model_type.c_str(),
                std::string(plan.quantization->name).c_str(), options.levels.c_str());
-  const compile::CompileResult result = compile::compile_library(plan, levels, output);
+  const compile::CompileResult result = compile::compile_library(plan, levels, output, interrupt.flag());
   std::fprintf(stderr, "wrote %s (%s) in %s with %s\n", result.library.c_str(),
                format_bytes(result.bytes).c_str(), format_seconds(result.seconds).c_str(),
                result.compiler_version.c_str());

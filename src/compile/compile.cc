@@ -111,15 +111,17 @@ fs::path default_library_path(const fs::path& package, const models::ModelPlan& 
 }
 
 CompileResult compile_library(const models::ModelPlan& plan, const std::vector<ops::Level>& levels,
-                              const fs::path& output) {
+                              const fs::path& output, const std::atomic<bool>* cancel) {
   const auto start = std::chrono::steady_clock::now();
   const Toolchain toolchain = find_toolchain();
   const fs::path folder = output.has_parent_path() ? output.parent_path() : fs::path(".");
   const WorkFolder work(folder);
+  AtomicFile file(output);  // refuses what can't be written before the compiler has run
   const fs::path source = work.path() / "library.cc", built = work.path() / "library.so";
   write_file_atomic(source, library_source(plan, library_metadata(plan, levels)));
   const std::vector<std::string> command = compiler_command(toolchain, levels, source, built);
-  const ProcessResult result = run_process(command);
+  const ProcessResult result = run_process(command, cancel);
+  if (result.cancelled) throw Error(ErrorCode::kCancelled, "compilation stopped; nothing was left behind");
   if (result.exit_code != 0) {
     throw Error(
         ErrorCode::kInternal,
@@ -128,7 +130,6 @@ CompileResult compile_library(const models::ModelPlan& plan, const std::vector<o
                 .source = toolchain.compiler,
                 .hint = "run `dovetail doctor`; a full disk or too little memory looks like this too"});
   }
-  AtomicFile file(output);
   file.write(MappedFile::open(built)->bytes());
   file.commit();
   CompileResult out{.library = output, .compiler_version = toolchain.compiler_version};

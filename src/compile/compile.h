@@ -1,6 +1,7 @@
 // A package's model → a shared library for this machine's kind of CPU.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -26,9 +27,9 @@ struct CompileResult {
 };
 
 // Writes `output` at once or not at all. Throws Error kNotFound (tool chain), kIo, kInternal (the compiler
-// refused the file: its command and last lines are shown).
+// refused the file: its command and last lines are shown), kCancelled soon after `*cancel` became true.
 CompileResult compile_library(const models::ModelPlan& plan, const std::vector<ops::Level>& levels,
-                              const std::filesystem::path& output);
+                              const std::filesystem::path& output, const std::atomic<bool>* cancel = nullptr);
 
 // Where a package's library goes by default: <package>/lib/<model type>-<quantization>-x86_64.so.
 std::filesystem::path default_library_path(const std::filesystem::path& package,

@@ -114,8 +114,9 @@ class Exports {
  public:
   static ffi::Tensor embed(ffi::TensorView ids, ffi::Array<ffi::Tensor> params) {
     return guarded([&] {
-      Exports& self = instance(params);
+      Exports& self = instance();
       const std::lock_guard lock(self.mutex_);
+      self.bind(params);
       const std::span<const int32_t> tokens = self.token_ids(ids, "input_ids", {-1});
       ffi::Tensor out = new_tensor({static_cast<int64_t>(tokens.size()), self.model_.hidden_size()});
       self.model_.embed(self.context_, tokens, floats(out));
@@ -140,8 +141,9 @@ class Exports {
   static ffi::Array<ffi::Any> decode_tokens(ffi::TensorView ids, KvCacheRef kv,
                                             ffi::Array<ffi::Tensor> params) {
     return guarded([&] {
-      Exports& self = instance(params);
+      Exports& self = instance();
       const std::lock_guard lock(self.mutex_);
+      self.bind(params);
       models::KvCache& cache = own_cache(kv);
       const int64_t batch = begun_one_each(cache);
       const std::span<const int32_t> tokens = self.token_ids(ids, "token_ids", {batch, 1});
@@ -164,8 +166,9 @@ class Exports {
   static ffi::Array<ffi::Any> decode(ffi::TensorView embeddings, KvCacheRef kv,
                                      ffi::Array<ffi::Tensor> params) {
     return guarded([&] {
-      Exports& self = instance(params);
+      Exports& self = instance();
       const std::lock_guard lock(self.mutex_);
+      self.bind(params);
       models::KvCache& cache = own_cache(kv);
       const int64_t batch = begun_one_each(cache);
       const float* rows = checked<float>(embeddings, "embeddings", {batch, 1, self.model_.hidden_size()});
@@ -177,8 +180,9 @@ class Exports {
 
   static ffi::Tensor image_embed(ffi::TensorView pixels, ffi::Array<ffi::Tensor> params) {
     return guarded([&] {
-      Exports& self = instance(params);
+      Exports& self = instance();
       const std::lock_guard lock(self.mutex_);
+      self.bind(params);
       const int64_t size = self.model_.image_size();
       const uint8_t* data = checked<uint8_t>(pixels, "pixels", {1, size, size, 3});
       const std::vector<float> rows =
@@ -192,8 +196,9 @@ class Exports {
 
   static ffi::Tensor audio_embed(ffi::TensorView samples, ffi::Array<ffi::Tensor> params) {
     return guarded([&] {
-      Exports& self = instance(params);
+      Exports& self = instance();
       const std::lock_guard lock(self.mutex_);
+      self.bind(params);
       const float* data = checked<float>(samples, "samples", {-1});
       const int64_t count = samples.size(0);
       self.check_sample_count(count);
@@ -232,6 +237,7 @@ class Exports {
               one(max_sequences, "max_batch_size"), one(max_total_length, "max_total_seq_len"),
               one(prefill_chunk, "prefill_chunk_size"), one(page_size, "page_size")};
           Exports& self = instance();
+          const std::lock_guard lock(self.mutex_);
           return KvCacheRef(ffi::make_object<KvCacheObject>(
               self.model_.kv_layers(), size,
               models::kv_dtype(Config::quantization(), self.context_.precision), &self));
@@ -300,17 +306,15 @@ class Exports {
     return self;
   }
 
-  // The model bound to `params`. Binding is kept until another array comes; it holds a reference to the
-  // tensors.
-  static Exports& instance(const ffi::Array<ffi::Tensor>& params) {
-    Exports& self = instance();
-    const std::lock_guard lock(self.mutex_);
-    if (self.bound_.has_value() && self.bound_->same_as(params)) return self;
+  // Binds the model to `params`; the caller holds the lock for as long as it uses them. The binding is kept
+  // until another array comes and holds a reference to the tensors.
+  void bind(const ffi::Array<ffi::Tensor>& params) {
+    if (bound_.has_value() && bound_->same_as(params)) return;
     std::vector<models::TensorRef> tensors;
     for (const ffi::Tensor& tensor : params) tensors.push_back(tensor_ref(tensor, tensors.size()));
-    self.tree_.bind(tensors);
-    self.bound_ = params;
-    return self;
+    bound_.reset();
+    tree_.bind(tensors);
+    bound_ = params;
   }
 
   static ffi::Array<ffi::Any> run_prefill_tokens(const ffi::TensorView& embeddings,
@@ -319,8 +323,9 @@ class Exports {
                                                  const ffi::Array<ffi::Tensor>& params,
                                                  models::LogitRows wanted) {
     return guarded([&] {
-      Exports& self = instance(params);
+      Exports& self = instance();
       const std::lock_guard lock(self.mutex_);
+      self.bind(params);
       models::KvCache& cache = own_cache(kv);
       const int64_t total = begun(cache);
       const float* rows = checked<float>(embeddings, "embeddings", {1, total, self.model_.hidden_size()});
@@ -341,8 +346,9 @@ class Exports {
   static ffi::Array<ffi::Any> run_prefill(const ffi::TensorView& embeddings, const KvCacheRef& kv,
                                           const ffi::Array<ffi::Tensor>& params, models::LogitRows wanted) {
     return guarded([&] {
-      Exports& self = instance(params);
+      Exports& self = instance();
       const std::lock_guard lock(self.mutex_);
+      self.bind(params);
       models::KvCache& cache = own_cache(kv);
       const float* rows =
           checked<float>(embeddings, "embeddings", {1, begun(cache), self.model_.hidden_size()});

@@ -38,8 +38,14 @@ void check_folder(const fs::path& dir) {
   }
   std::vector<Problem> problems;
   for (const char* name : {kConfig, kTokenizer}) {
-    if (fs::is_regular_file(dir / name, ec)) continue;
+    const fs::file_type type = fs::status(dir / name, ec).type();
+    if (type == fs::file_type::regular) continue;
     Problem problem{.message = "file is missing", .source = (dir / name).string()};
+    if (type == fs::file_type::none) {
+      problem.message = "file can't be opened: " + ec.message();
+    } else if (type != fs::file_type::not_found) {
+      problem.message = "is not a regular file";
+    }
     if (name == kTokenizer && fs::exists(dir / "tokenizer.model", ec)) {
       problem.hint =
           "tokenizer.model alone does not say which tokens are special; fetch tokenizer.json of the same "

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <system_error>
 #include <unordered_map>
 #include <variant>
 
@@ -93,10 +94,13 @@ std::string compile_hint(const PackageDocuments& package) {
 }  // namespace
 
 PackageDocuments read_package_documents(const std::filesystem::path& dir) {
-  if (!std::filesystem::is_directory(dir)) {
-    throw Error(ErrorCode::kNotFound, Problem{.message = "there is no such package folder",
-                                              .source = dir.string(),
-                                              .hint = "make one with 'dovetail convert CHECKPOINT'"});
+  std::error_code ec;
+  if (!std::filesystem::is_directory(dir, ec)) {
+    throw Error(ErrorCode::kNotFound,
+                Problem{.message = std::filesystem::exists(dir, ec) ? "is not a folder"
+                                                                    : "there is no such package folder",
+                        .source = dir.string(),
+                        .hint = "make one with 'dovetail convert CHECKPOINT'"});
   }
   PackageDocuments documents{.dir = dir};
   std::vector<Problem> problems;
@@ -112,7 +116,7 @@ PackageDocuments read_package_documents(const std::filesystem::path& dir) {
   constexpr int64_t kLimit = int64_t{64} << 20;
   part([&] {
     const std::filesystem::path path = dir / contract::kManifestFile;
-    if (!std::filesystem::exists(path)) {
+    if (!std::filesystem::exists(path, ec) && !ec) {
       throw Error(ErrorCode::kNotFound,
                   Problem{.message = "the package has no manifest",
                           .source = path.string(),

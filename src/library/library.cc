@@ -59,14 +59,17 @@ std::optional<Problem> LibraryFile::unfit_machine() const {
   for (const std::string& level : target->cpu) {
     if (std::find(levels.begin(), levels.end(), level) != levels.end()) return std::nullopt;
   }
-  return Problem{.message = "the library needs instructions that this machine's processor does not have",
-                 .source = path.string(),
-                 .field = "_metadata.dovetail.target.cpu",
-                 .expected = "one of this machine's levels: " + joined(levels),
-                 .actual = "built for " + joined(target->cpu),
-                 .hint = levels.empty() ? ""
-                                        : "compile it for this machine: 'dovetail compile PACKAGE --cpu " +
-                                              levels.back() + "'"};
+  // What `dovetail compile` builds for.
+  const bool can_be_compiled = std::find(levels.begin(), levels.end(), "x86-64-v3") != levels.end();
+  return Problem{
+      .message = "the library needs instructions that this machine's processor does not have",
+      .source = path.string(),
+      .field = "_metadata.dovetail.target.cpu",
+      .expected = "one of this machine's levels: " + joined(levels),
+      .actual = "built for " + joined(target->cpu),
+      .hint = can_be_compiled
+                  ? "compile it for this machine: 'dovetail compile PACKAGE --cpu " + levels.back() + "'"
+                  : "libraries need at least x86-64-v3 (AVX2 and FMA): use another machine"};
 }
 
 LibraryFile inspect_library(const std::filesystem::path& path) {
@@ -100,8 +103,8 @@ Library Library::load(LibraryFile file) {
     throw Error(ErrorCode::kMismatch, std::move(*problem));
   try {
     // Without a slash the system's loader would search its own directories.
-    Library library(std::move(file),
-                    ffi::Module::LoadFromFile(std::filesystem::absolute(file.path).string()));
+    ffi::Module module = ffi::Module::LoadFromFile(std::filesystem::absolute(file.path).string());
+    Library library(std::move(file), std::move(module));
     const std::optional<LibraryFunction> metadata = library.find(contract::kMetadata);
     if (!metadata) {
       throw Error(ErrorCode::kMalformed,

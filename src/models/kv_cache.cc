@@ -206,14 +206,17 @@ void KvCache::begin_forward(std::span<const int64_t> ids, std::span<const int64_
       if (ids[j] == ids[i]) usage("the sequence " + std::to_string(ids[i]) + " is listed twice");
     }
     Sequence& sequence = find(ids[i]);
-    total += lengths[i];
-    if (total > size_.prefill_chunk) {
+    if (lengths[i] > size_.prefill_chunk - total) {
       usage("more positions than the cache was created for in one forward pass",
-            "at most " + std::to_string(size_.prefill_chunk), std::to_string(total));
+            "at most " + std::to_string(size_.prefill_chunk),
+            std::to_string(total) + " and " + std::to_string(lengths[i]));
     }
+    total += lengths[i];
     batch.push_back({ids[i], sequence.length, static_cast<int32_t>(lengths[i])});
   }
-  // What an unfinished pass took, and what windows no longer see, is free again.
+  // What an unfinished pass took, and what windows no longer see, is free again. That pass has ended, even
+  // when this one is refused below: its pages are gone.
+  batch_.clear();
   for (auto& [id, sequence] : sequences_) release_from(sequence, sequence.length);
   for (const Span& span : batch) {
     Sequence& sequence = find(span.sequence);

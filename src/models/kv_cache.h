@@ -53,7 +53,7 @@ class KvCache {
   KvCache& operator=(const KvCache&) = delete;
 
   // The functions below throw Error kUsage for unknown or duplicate ids and kLimit when the cache is full; a
-  // call that throws leaves the cache as it was.
+  // call that throws leaves the sequences as they were.
   void clear();
   void add_sequence(int64_t id);
   void remove_sequence(int64_t id);

@@ -28,6 +28,7 @@ std::optional<Problem> bad_package_file(const fs::path& dir, const std::string& 
   std::error_code ec;
   const fs::path root = fs::canonical(dir, ec);
   if (ec) return Problem{.message = "folder can't be opened: " + ec.message(), .source = dir.string()};
+  if (!fs::is_directory(root, ec)) return Problem{.message = "is not a folder", .source = dir.string()};
   const fs::path target = fs::canonical(root / name, ec);
   if (ec == std::errc::no_such_file_or_directory || ec == std::errc::not_a_directory) {
     const bool link = fs::is_symlink(fs::symlink_status(root / name, ec));

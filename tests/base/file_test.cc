@@ -1,6 +1,7 @@
 #include "base/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -33,6 +34,18 @@ TEST_F(FileTest, AtomicFileAppearsOnlyOnCommit) {
   write_file_atomic(dir_ / "a", "whole");
   EXPECT_EQ(read_file(dir_ / "a"), "whole");
   EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(FileTest, OutputsTakeThePlaceOfFilesOnly) {
+  ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);
+  fs::create_symlink("/dev/null", dir_ / "null");
+  EXPECT_THROW(AtomicFile(dir_ / "pipe"), Error);
+  EXPECT_THROW(AtomicFile(dir_ / "null"), Error);
+  EXPECT_THROW(AtomicFile{dir_}, Error);
+  EXPECT_THROW(AtomicFile(""), Error);
+  EXPECT_THROW(AtomicDirectory(""), Error);
+  EXPECT_EQ(entries(), 2);
+  EXPECT_TRUE(fs::is_fifo(dir_ / "pipe"));
 }
 
 TEST_F(FileTest, AtomicDirectoryAppearsOnlyOnCommit) {

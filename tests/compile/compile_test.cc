@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -109,6 +112,33 @@ TEST_F(TempFolder, AFailingCompilerLeavesNothingAndShowsItsCommand) {
   EXPECT_NE(text.find("it broke"), std::string::npos) << text;
   EXPECT_NE(text.find("command: "), std::string::npos) << text;
   EXPECT_FALSE(fs::exists(folder_ / "lib"));
+}
+
+TEST_F(TempFolder, AStoppedCompilationEndsTheCompilerAndLeavesNothing) {
+  const fs::path compiler = folder_ / "slow", started = folder_ / "started", ended = folder_ / "ended";
+  write_file_atomic(compiler, "#!/bin/sh\n[ \"$1\" = --version ] && echo slow 1 && exit 0\n: > '" +
+                                  started.string() + "'\nsh -c 'sleep 20'\n: > '" + ended.string() + "'\n");
+  fs::permissions(compiler, fs::perms::owner_all);
+  ::setenv("CXX", compiler.c_str(), 1);
+  std::atomic<bool> cancel{false};
+  std::thread stop([&] {
+    while (!fs::exists(started)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    cancel = true;
+  });
+  EXPECT_EQ(error_of([&] { compile_library(example_plan(), kBoth, folder_ / "lib" / "x.so", &cancel); }),
+            "compilation stopped; nothing was left behind");
+  stop.join();
+  EXPECT_FALSE(fs::exists(folder_ / "lib"));
+  EXPECT_FALSE(fs::exists(ended));
+}
+
+TEST_F(TempFolder, AnOutputThatIsNoFileIsRefusedBeforeTheCompilerRuns) {
+  const fs::path compiler = folder_ / "never";
+  write_file_atomic(compiler, "#!/bin/sh\n[ \"$1\" = --version ] && echo never 1 && exit 0\nexit 3\n");
+  fs::permissions(compiler, fs::perms::owner_all);
+  ::setenv("CXX", compiler.c_str(), 1);
+  const std::string text = error_of([&] { compile_library(example_plan(), kBoth, folder_); });
+  EXPECT_NE(text.find("output is a folder"), std::string::npos) << text;
 }
 
 TEST_F(TempFolder, APackageOfAnotherVersionIsRefused) {

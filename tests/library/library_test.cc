@@ -70,7 +70,9 @@ TEST_F(LibraryTest, EnvironmentLeavesLevelsOut) {
   setenv("DOVETAIL_CPU", "x86-64-v2", 1);
   const LibraryFile file = inspect_library(library({{"x86-64-v2", "x86-64-v3"}}));
   EXPECT_EQ(cpu_levels().back(), "x86-64-v2");
-  EXPECT_TRUE(file.unfit_machine());
+  ASSERT_TRUE(file.unfit_machine());
+  // Nothing can be compiled for this level, so it must not be advised.
+  EXPECT_EQ(file.unfit_machine()->hint.find("--cpu"), std::string::npos) << file.unfit_machine()->hint;
   unsetenv("DOVETAIL_CPU");
   EXPECT_FALSE(file.unfit_machine());
 }

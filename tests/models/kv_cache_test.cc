@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <limits>
 #include <random>
 
 #include "base/error.h"
@@ -137,6 +138,31 @@ TEST(KvCache, AnUnfinishedPassLeavesNoTrace) {
   append(cache, {0}, {1}, 2);
   EXPECT_EQ(cache.total_length(), 6);
   EXPECT_EQ(cache.available_pages(), before);
+}
+
+// The pages of the pass before are given back, so that pass must not go on.
+TEST(KvCache, APassThatIsRefusedEndsTheOneBefore) {
+  KvCache cache(kLayers, {2, 96, 64, 16}, DType::kFloat32);
+  cache.add_sequence(0);
+  append(cache, {0}, {64}, 1);
+  cache.begin_forward(std::vector<int64_t>{0}, std::vector<int64_t>{16});
+  EXPECT_EQ(cache.batch().size(), 1u);
+  EXPECT_THROW(cache.begin_forward(std::vector<int64_t>{0}, std::vector<int64_t>{64}), Error);
+  EXPECT_TRUE(cache.batch().empty());
+  cache.end_forward();
+  EXPECT_EQ(cache.total_length(), 64);
+  append(cache, {0}, {16}, 2);
+  EXPECT_EQ(value_at(cache, 0, 0, 79), 20079);
+}
+
+TEST(KvCache, LengthsWhoseSumOverflowsAreRefused) {
+  KvCache cache = make();
+  cache.add_sequence(0);
+  cache.add_sequence(1);
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_THROW(cache.begin_forward(std::vector<int64_t>{0, 1}, std::vector<int64_t>{2, kMost}), Error);
+  EXPECT_THROW(cache.begin_forward(std::vector<int64_t>{0, 1}, std::vector<int64_t>{kMost, kMost}), Error);
+  EXPECT_TRUE(cache.batch().empty());
 }
 
 TEST(KvCache, WrongCallsAreRefused) {

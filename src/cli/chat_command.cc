@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -33,6 +34,7 @@ void on_interrupt(int) { interrupt_flag.store(true); }
 struct ChatArguments {
   EngineArguments engine;
   std::string system;
+  bool system_given = false;  // an empty one takes the package's away
   std::string message;
   std::vector<MediaArgument> media;
   int64_t max_tokens = 0;
@@ -42,6 +44,14 @@ struct ChatArguments {
   bool json = false;
   bool verbose = false;
 };
+
+// What is wrong with the text of an unsigned number. CLI11 takes -1 and numbers that are too large.
+std::string whole_number(const std::string& text) {
+  uint64_t value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status == std::errc() && end == text.data() + text.size()) return "";
+  return "Value " + text + " is not a whole number from 0 to 2^64 - 1";
+}
 
 std::string rate(int64_t tokens, double seconds) {
   char text[32];
@@ -105,7 +115,7 @@ void run_chat(const ChatArguments& arguments, bool one_message, int& exit_code) 
                  options.sampling.top_p, static_cast<unsigned long long>(options.sampling.seed));
   }
   engine::Conversation conversation;
-  if (!arguments.system.empty()) conversation.system = arguments.system;
+  if (arguments.system_given) conversation.system = arguments.system;
   catch_interrupts();
   if (!one_message) {
     converse(*engine, std::move(conversation), std::move(session.media), options, arguments.verbose);
@@ -203,7 +213,8 @@ void add_chat_command(CLI::App& app, int& exit_code) {
   command->add_option(
       "--library", arguments->engine.library,
       "The compiled library; default: the best of the package's own that this machine can run");
-  command->add_option("--system", arguments->system, "The system message; default: the package's");
+  CLI::Option* system =
+      command->add_option("--system", arguments->system, "The system message; default: the package's");
   CLI::Option* message =
       command->add_option("--message", arguments->message, "The message; ask once and end");
   add_media_options(*command, arguments->media);
@@ -214,8 +225,8 @@ void add_chat_command(CLI::App& app, int& exit_code) {
   command->add_option(
       "--top-p", arguments->top_p,
       "Sample from the most likely tokens that have this probability together; default: the package's");
-  command->add_option("--seed", arguments->seed,
-                      "Makes sampling repeatable; default: another one every time");
+  command->add_option("--seed", arguments->seed, "Makes sampling repeatable; default: another one every time")
+      ->check(whole_number);
   command->add_option("--threads", arguments->engine.threads, "Default: all processors of this process")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--exact", arguments->engine.exact,
@@ -224,8 +235,10 @@ void add_chat_command(CLI::App& app, int& exit_code) {
   command->add_flag("--verbose", arguments->verbose,
                     "Print to stderr what the files are and where they stand in the context window, counts, "
                     "times and rates");
-  command->callback(
-      [arguments, message, &exit_code] { run_chat(*arguments, message->count() > 0, exit_code); });
+  command->callback([arguments, message, system, &exit_code] {
+    arguments->system_given = system->count() > 0;
+    run_chat(*arguments, message->count() > 0, exit_code);
+  });
 }
 
 }  // namespace dovetail::cli

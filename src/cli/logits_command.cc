@@ -14,6 +14,7 @@ namespace {
 struct LogitsArguments {
   EngineArguments engine;
   std::string system;
+  bool system_given = false;  // an empty one takes the package's away
   std::string message;
   std::vector<MediaArgument> media;
   std::vector<int32_t> reply_ids;
@@ -23,7 +24,7 @@ struct LogitsArguments {
 void run_logits(const LogitsArguments& arguments) {
   const Session session = open_session(arguments.engine, arguments.media, false);
   engine::Conversation conversation;
-  if (!arguments.system.empty()) conversation.system = arguments.system;
+  if (arguments.system_given) conversation.system = arguments.system;
   conversation.turns.push_back(user_turn(session.media, arguments.message));
   const engine::Engine::Logits logits = session.engine->logits(conversation, arguments.reply_ids);
   const std::vector<int64_t> ids(logits.prompt_ids.begin(), logits.prompt_ids.end());
@@ -43,11 +44,13 @@ void add_logits_command(CLI::App& app, int&) {
       ->required();
   command->add_option("--library", arguments->engine.library,
                       "The compiled library; default: the package's own");
-  command->add_option("--system", arguments->system, "The system message; default: the package's");
+  CLI::Option* system =
+      command->add_option("--system", arguments->system, "The system message; default: the package's");
   command->add_option("--message", arguments->message, "The message")->required();
   add_media_options(*command, arguments->media);
   command->add_option("--reply-ids", arguments->reply_ids, "Token ids of the reply, separated by commas")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command->add_option("--threads", arguments->engine.threads, "Default: all processors of this process")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--exact", arguments->engine.exact, "Compute with float32 activations");
@@ -55,7 +58,10 @@ void add_logits_command(CLI::App& app, int&) {
       ->add_option("-o,--output", arguments->output,
                    "The file: arrays prompt_token_ids (int64) and logits (float32 [1 + reply, vocabulary])")
       ->required();
-  command->callback([arguments] { run_logits(*arguments); });
+  command->callback([arguments, system] {
+    arguments->system_given = system->count() > 0;
+    run_logits(*arguments);
+  });
 }
 
 }  // namespace dovetail::cli

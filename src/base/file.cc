@@ -27,6 +27,12 @@ namespace {
   throw Error(code, std::move(problem));
 }
 
+[[noreturn]] void throw_occupied(const fs::path& path) {
+  throw Error(ErrorCode::kIo, Problem{.message = "output exists and is not an empty directory",
+                                      .source = path.string(),
+                                      .hint = "choose another output folder, or remove this one first"});
+}
+
 // Owns a file descriptor.
 struct Descriptor {
   int fd = -1;
@@ -157,11 +163,8 @@ AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
   if (path_.empty()) throw Error(ErrorCode::kUsage, "the name of the output folder is empty");
   if (!path_.has_filename()) path_ = path_.parent_path();
   std::error_code ec;
-  if (fs::exists(path_, ec) && !(fs::is_directory(path_, ec) && fs::is_empty(path_, ec))) {
-    throw Error(ErrorCode::kIo, Problem{.message = "output exists and is not an empty directory",
-                                        .source = path_.string(),
-                                        .hint = "choose another output folder, or remove this one first"});
-  }
+  if (fs::exists(path_, ec) && !(fs::is_directory(path_, ec) && fs::is_empty(path_, ec)))
+    throw_occupied(path_);
   fs::create_directories(path_.has_parent_path() ? path_.parent_path() : fs::path("."), ec);
   staging_ = temporary_name(path_);
   fs::create_directory(staging_, ec);
@@ -180,7 +183,10 @@ AtomicDirectory::~AtomicDirectory() {
 
 void AtomicDirectory::commit() {
   sync_directory(staging_);
-  if (::rename(staging_.c_str(), path_.c_str()) != 0) throw_errno(path_, "renaming to");
+  if (::rename(staging_.c_str(), path_.c_str()) != 0) {
+    if (errno == ENOTEMPTY || errno == EEXIST) throw_occupied(path_);  // somebody else was quicker
+    throw_errno(path_, "renaming to");
+  }
   done_ = true;
   sync_directory(path_.parent_path());
 }

@@ -88,7 +88,8 @@ void Progress::draw(Clock::time_point now) {
   std::string tail = " " + std::to_string(static_cast<int>(share * 100)) + "%  " + format_bytes(done_) +
                      " of " + format_bytes(total_) + "  " + format_bytes(static_cast<int64_t>(rate)) + "/s";
   if (rate > 0) tail += "  " + format_seconds(static_cast<double>(total_ - done_) / rate) + " left";
-  const int room = terminal_width() - static_cast<int>(label_.size() + tail.size()) - 5;
+  const int columns = terminal_width();
+  const int room = columns - static_cast<int>(label_.size() + tail.size()) - 5;
   std::string bar;
   if (room >= 10) {
     const int width = std::min(room, 30);
@@ -96,7 +97,10 @@ void Progress::draw(Clock::time_point now) {
     for (int i = 0; i < width; ++i) bar += i < filled ? "█" : "░";
     bar = " " + bar;
   }
-  std::fprintf(stderr, "\r%s%s%s\033[K", label_.c_str(), bar.c_str(), tail.c_str());
+  std::string line = label_ + bar + tail;
+  // A line that wraps can't be drawn over. Without a bar every byte is a column.
+  if (bar.empty()) line.resize(std::min(line.size(), static_cast<size_t>(std::max(columns - 1, 0))));
+  std::fprintf(stderr, "\r%s\033[K", line.c_str());
   std::fflush(stderr);
   drawn_ = true;
 }

@@ -139,7 +139,7 @@ void measure_adapter(const engine::Engine& engine, const contract::AudioDecode& 
                  static_cast<long long>(processor.max_samples));
   std::vector<float> samples(static_cast<size_t>(count));
   for (float& sample : samples) sample = static_cast<float>(random()) * 0x1p-33f - 0.25f;
-  const std::shared_ptr<const engine::Media> media = engine.audio(std::move(samples));
+  const std::shared_ptr<const engine::Media> media = engine.audio(samples);
   std::vector<double> times;
   engine.run_adapter(*media);
   for (int run = 0; run < kRuns; ++run) times.push_back(seconds_of([&] { engine.run_adapter(*media); }));
@@ -275,6 +275,7 @@ void print_json(const BenchResult& result) {
 }
 
 void run_bench(const BenchArguments& arguments) {
+  if (std::isnan(arguments.audio_seconds)) throw Error(ErrorCode::kUsage, "--audio-seconds is not a number");
   const BenchResult result = measure(arguments);
   if (arguments.json) {
     print_json(result);

@@ -3,9 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -332,7 +332,11 @@ void inspect_document(const fs::path& path) {
 // The bytes of a file decide what it is, not its name.
 void inspect_file(const fs::path& path) {
   std::array<char, 16> head{};
-  std::ifstream(path, std::ios::binary).read(head.data(), head.size());
+  const std::shared_ptr<const MappedFile> mapped = MappedFile::open(path);
+  std::transform(
+      mapped->bytes().begin(),
+      mapped->bytes().begin() + static_cast<std::ptrdiff_t>(std::min(head.size(), mapped->bytes().size())),
+      head.begin(), [](std::byte byte) { return static_cast<char>(byte); });
   const std::string_view bytes(head.data(), head.size());
   if (bytes.starts_with("\x7f"
                         "ELF"))

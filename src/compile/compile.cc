@@ -29,7 +29,8 @@ class WorkFolder {
     fs::create_directories(path_, ec);
     if (ec) {
       throw Error(ErrorCode::kIo, Problem{.message = "creating the folder failed: " + ec.message(),
-                                          .source = path_.string()});
+                                          .source = path_.string(),
+                                          .hint = "choose another place for the library with -o"});
     }
   }
   ~WorkFolder() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <optional>
 
@@ -85,8 +86,8 @@ std::shared_ptr<const Media> Engine::audio(std::string_view bytes, const std::st
   return read_audio(model_, bytes, source);
 }
 
-std::shared_ptr<const Media> Engine::audio(std::vector<float> samples) const {
-  return audio_from_samples(model_, std::move(samples));
+std::shared_ptr<const Media> Engine::audio(std::span<const float> samples) const {
+  return audio_from_samples(model_, samples);
 }
 
 std::shared_ptr<const Media> Engine::image(std::string_view bytes, const std::string& source) const {
@@ -116,9 +117,19 @@ Prompt Engine::prompt(const Conversation& conversation) {
 
 // Where the library can't count, the adapter has to run before the context check.
 int64_t Engine::media_rows(const Media& media) {
-  if (media.rows) return *media.rows;
   Timings unused;
-  return adapter_output(media, unused, {}).rows;
+  const int64_t rows = media.rows ? *media.rows : adapter_output(media, unused, {}).rows;
+  if (rows >= 1 && rows <= context_window_) return rows;
+  // Checked for each medium, before as many positions are written down.
+  throw Error(rows < 1 ? ErrorCode::kMismatch : ErrorCode::kLimit,
+              Problem{.message = rows < 1 ? "the library gives the medium no positions"
+                                          : "one medium does not fit into the context window",
+                      .field = media.input,
+                      .expected = "1 to " + std::to_string(context_window_) + " tokens",
+                      .actual = std::to_string(rows),
+                      .hint = rows < 1           ? "compile the library again with 'dovetail compile'"
+                              : media.height > 0 ? "use a package with a larger context window"
+                                                 : "send a shorter recording"});
 }
 
 library::Rows Engine::run_adapter(const Media& media) const {
@@ -147,6 +158,14 @@ library::Rows Engine::adapter_output(const Media& media, Timings& timings, const
   };
   if (media.rows && rows.rows != *media.rows) refuse("number of rows", *media.rows, rows.rows);
   if (rows.width != hidden_size_) refuse("row width", hidden_size_, rows.width);
+  if (!std::ranges::all_of(rows.all(), [](float value) { return std::isfinite(value); })) {
+    throw Error(
+        ErrorCode::kNumeric,
+        Problem{.message = "the adapter computed a value that is not a finite number",
+                .field = media.input,
+                .hint = "samples far beyond -1 to 1 lead to this; otherwise the weights may be damaged: "
+                        "check them with 'dovetail verify --deep'"});
+  }
   adapter_cache_.insert(key, rows);
   return rows;
 }
@@ -266,6 +285,14 @@ bool Engine::fill(const Prompt& prompt, const Callbacks& callbacks, Reply& reply
         continue;
       if (cancelled(callbacks)) return false;
       media[m] = adapter_output(*span.media, reply.timings, callbacks);
+      if (media[m].rows != span.rows) {
+        throw Error(ErrorCode::kMismatch,
+                    Problem{.message = "the adapter returned another number of rows than before",
+                            .source = model_.library.path().string(),
+                            .field = span.media->adapter,
+                            .expected = std::to_string(span.rows),
+                            .actual = std::to_string(media[m].rows)});
+      }
     }
     if (cancelled(callbacks)) return false;
     const Stopwatch watch;

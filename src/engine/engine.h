@@ -80,7 +80,7 @@ class Engine {
 
   // Media for this model: see engine/media.h.
   std::shared_ptr<const Media> audio(std::string_view bytes, const std::string& source) const;
-  std::shared_ptr<const Media> audio(std::vector<float> samples) const;
+  std::shared_ptr<const Media> audio(std::span<const float> samples) const;
   std::shared_ptr<const Media> image(std::string_view bytes, const std::string& source) const;
   std::shared_ptr<const Media> image(std::vector<uint8_t> pixels) const;
 

@@ -43,6 +43,16 @@ const auto& image_input(const library::Model& model, const std::string& source) 
                       .actual = std::move(actual)});
 }
 
+media::AudioTarget audio_target(const contract::AudioDecode& processor) {
+  if (processor.sample_rate_hz > std::numeric_limits<int32_t>::max()) {
+    refuse_processor("sample rate", "at most " + std::to_string(std::numeric_limits<int32_t>::max()),
+                     std::to_string(processor.sample_rate_hz));
+  }
+  return {.sample_rate_hz = static_cast<int32_t>(processor.sample_rate_hz),
+          .min_samples = processor.min_samples,
+          .max_samples = processor.max_samples};
+}
+
 // `description` is a medium that lacks what its samples say.
 std::shared_ptr<const Media> make_audio(const library::Model& model,
                                         const std::pair<std::string, contract::Input>& input,
@@ -117,22 +127,14 @@ std::string media_hash(std::string_view input, const contract::ImageDecode& proc
 std::shared_ptr<const Media> read_audio(const library::Model& model, std::string_view bytes,
                                         const std::string& source) {
   const auto& input = audio_input(model, source);
-  const auto& processor = std::get<contract::AudioDecode>(input.second.processor);
-  if (processor.sample_rate_hz > std::numeric_limits<int32_t>::max()) {
-    refuse_processor("sample rate", "at most " + std::to_string(std::numeric_limits<int32_t>::max()),
-                     std::to_string(processor.sample_rate_hz));
-  }
-  const auto rate = static_cast<int32_t>(processor.sample_rate_hz);
-  media::Audio decoded = media::decode_audio(
-      std::as_bytes(std::span(bytes)),
-      {.sample_rate_hz = rate, .min_samples = processor.min_samples, .max_samples = processor.max_samples},
-      source);
+  const media::AudioTarget target = audio_target(std::get<contract::AudioDecode>(input.second.processor));
+  media::Audio decoded = media::decode_audio(std::as_bytes(std::span(bytes)), target, source);
   Media description{.source = source,
                     .format = std::move(decoded.source.format),
                     .warnings = std::move(decoded.source.notes)};
-  if (decoded.source.sample_rate_hz != rate) {
+  if (decoded.source.sample_rate_hz != target.sample_rate_hz) {
     description.notes.push_back("resampled from " + std::to_string(decoded.source.sample_rate_hz) + " to " +
-                                std::to_string(rate) + " Hz");
+                                std::to_string(target.sample_rate_hz) + " Hz");
   }
   return make_audio(model, input, std::move(decoded.samples), std::move(description));
 }
@@ -161,8 +163,11 @@ std::shared_ptr<const Media> read_image(const library::Model& model, std::string
                      .notes = std::move(decoded.source.notes)});
 }
 
-std::shared_ptr<const Media> audio_from_samples(const library::Model& model, std::vector<float> samples) {
-  return make_audio(model, audio_input(model, ""), std::move(samples), {});
+std::shared_ptr<const Media> audio_from_samples(const library::Model& model, std::span<const float> samples) {
+  const auto& input = audio_input(model, "");
+  const media::AudioTarget target = audio_target(std::get<contract::AudioDecode>(input.second.processor));
+  media::Audio checked = media::canonical_audio(samples, target.sample_rate_hz, target, "samples");
+  return make_audio(model, input, std::move(checked.samples), {});
 }
 
 std::shared_ptr<const Media> image_from_pixels(const library::Model& model, std::vector<uint8_t> pixels) {

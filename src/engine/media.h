@@ -24,8 +24,9 @@ std::shared_ptr<const Media> read_audio(const library::Model& model, std::string
 std::shared_ptr<const Media> read_image(const library::Model& model, std::string_view bytes,
                                         const std::string& source);
 
-// Samples that are already mono at the input's rate.
-std::shared_ptr<const Media> audio_from_samples(const library::Model& model, std::vector<float> samples);
+// Samples that are already mono at the input's rate; as many as the input takes, and finite. Throws what
+// media::canonical_audio throws.
+std::shared_ptr<const Media> audio_from_samples(const library::Model& model, std::span<const float> samples);
 // RGB pixels [height, width, 3] that already have the input's size. Throws Error kMismatch for another number
 // of bytes.
 std::shared_ptr<const Media> image_from_pixels(const library::Model& model, std::vector<uint8_t> pixels);

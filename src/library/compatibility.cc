@@ -149,6 +149,16 @@ std::vector<Problem> mismatches(const PackageDocuments& package, const LibraryFi
   context.functions = std::set<std::string, std::less<>>(library.functions.begin(), library.functions.end());
   context.metadata_source = library.path.filename().string() + ": _metadata";
   std::vector<Problem> contract_problems = contract::match(package.manifest, *library.metadata, context);
+  const auto one_device = [&](const char* field, std::optional<int64_t> count) {
+    if (count.value_or(1) <= 1) return;
+    contract_problems.push_back({.message = "the library is divided over several devices",
+                                 .source = context.metadata_source,
+                                 .field = field,
+                                 .expected = "1",
+                                 .actual = std::to_string(*count)});
+  };
+  one_device("tensor_parallel_shards", library.metadata->tensor_parallel_shards);
+  one_device("pipeline_parallel_stages", library.metadata->pipeline_parallel_stages);
   if (!library.metadata->params) {
     contract_problems.push_back({.message = "the library does not list its parameters",
                                  .source = context.metadata_source,

@@ -59,6 +59,17 @@ TEST_F(FileTest, AtomicDirectoryAppearsOnlyOnCommit) {
   out.commit();
   EXPECT_EQ(read_file(dir_ / "pkg" / "x"), "1");
   EXPECT_EQ(entries(), 1);
+  AtomicDirectory first(dir_ / "race"), second(dir_ / "race");
+  write_file_atomic(first.staging() / "x", "1");
+  write_file_atomic(second.staging() / "x", "2");
+  first.commit();
+  try {
+    second.commit();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.problems().front().message, "output exists and is not an empty directory");
+  }
+  EXPECT_EQ(read_file(dir_ / "race" / "x"), "1");
   EXPECT_THROW(AtomicDirectory(dir_ / "pkg"), Error);
 }
 

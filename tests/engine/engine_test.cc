@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <optional>
 
 #include "base/error.h"
@@ -168,6 +169,32 @@ TEST_F(EngineTest, CharactersAreNeverCut) {
     EXPECT_NE(static_cast<unsigned char>(piece[0]) & 0xC0, 0x80) << piece;
   // Cut in the middle of a character: what is left of it becomes U+FFFD, once.
   EXPECT_EQ(generate(say("\xE2\x82\xAC"), 2).text.substr(0, 3), "\xEF\xBF\xBD");
+}
+
+TEST_F(EngineTest, SamplesKeepTheLimitsOfTheContract) {
+  open();
+  EXPECT_THROW(engine_->audio(std::vector<float>(160, 0.1f)), Error);
+  EXPECT_THROW(engine_->audio(std::vector<float>(4001, 0.1f)), Error);
+  EXPECT_THROW(engine_->audio(std::vector<float>(400, std::numeric_limits<float>::quiet_NaN())), Error);
+}
+
+TEST_F(EngineTest, AMediumThatIsLargerThanTheWindowIsRefusedByItself) {
+  open({{R"("context_window_size":256)", R"("context_window_size":32 )"}});
+  Conversation conversation;
+  conversation.turns.push_back({.role = Role::kUser, .parts = {recording(40, 0.1f)}});
+  const Error error = failure(conversation);
+  EXPECT_EQ(error.code(), ErrorCode::kLimit);
+  EXPECT_EQ(error.problems().front().expected, "1 to 32 tokens") << error.what();
+  EXPECT_EQ(error.problems().front().actual, "40") << error.what();
+}
+
+TEST_F(EngineTest, AdapterRowsThatAreNotFiniteAreNamed) {
+  open();
+  Conversation conversation;
+  conversation.turns.push_back({.role = Role::kUser, .parts = {recording(4, 1e38f)}});
+  const Error error = failure(conversation);
+  EXPECT_EQ(error.code(), ErrorCode::kNumeric);
+  EXPECT_EQ(error.problems().front().field, "audio") << error.what();
 }
 
 TEST_F(EngineTest, LengthLimits) {

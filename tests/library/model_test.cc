@@ -98,6 +98,14 @@ TEST_F(ModelTest, OtherKvStateKind) {
   expect_all(refusal(), {"kv_state_kind"});
 }
 
+TEST_F(ModelTest, DividedLibrary) {
+  test::write_fake_library(package() / "lib" / "fake.so",
+                           {{R"("tensor_parallel_shards":1,"pipeline_parallel_stages":1)",
+                             R"("tensor_parallel_shards":2,"pipeline_parallel_stages":4)"}});
+  expect_all(refusal(),
+             {"tensor_parallel_shards", "pipeline_parallel_stages", "divided over several devices"});
+}
+
 TEST_F(ModelTest, MissingFunction) {
   test::write_fake_library(package() / "lib" / "fake.so",
                            {{"__tvm_ffi_decode_tokens", "__tvm_ffi_decode_tokenX"}});

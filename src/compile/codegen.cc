@@ -119,7 +119,8 @@ std::string library_source(const models::ModelPlan& plan, const std::string& met
   out += "#include \"compile/exports.h\"\n#include \"" + plan.header + "\"\n\nnamespace {\n\n";
   out += "constexpr dovetail::models::Quantization kQuantization{\"" + std::string(plan.quantization->name) +
          "\", " + std::string(dtype_constant(plan.quantization->model_dtype)) + ", " +
-         std::to_string(plan.quantization->bits) + "};\n\n";
+         std::to_string(plan.quantization->bits) + ", " + (plan.quantization->transposed ? "true" : "false") +
+         ", " + (plan.quantization->ends ? "true" : "false") + "};\n\n";
   out += "constexpr " + plan.config_type + " kConfig" + plan.config_literal + ";\n\n";
   out += "struct Config {\n  static constexpr const " + plan.config_type + "& get() { return kConfig; }\n";
   out +=

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <vector>
 
 #include "convert/quantize_avx2.h"
 #include "package/values.h"
@@ -13,6 +12,8 @@ namespace dovetail::convert {
 namespace {
 
 using package::load_value;
+
+constexpr int64_t kMaxGroup = 40;
 
 bool use_avx2() {
 #if defined(__x86_64__)
@@ -41,8 +42,17 @@ Bits load_bits(const std::byte* values, int64_t index) {
   return bits;
 }
 
-// float16 arithmetic: every operation is rounded to it.
-float half(float value) { return f16_to_f32(f32_to_f16(value)); }
+// A value as MLC's tools take it: in the model dtype.
+float rounded(DType type, float value) {
+  switch (type) {
+    case DType::kFloat16:
+      return f16_to_f32(f32_to_f16(value));
+    case DType::kBFloat16:
+      return bf16_to_f32(f32_to_bf16(value));
+    default:
+      return value;
+  }
+}
 
 void store_value(DType type, std::byte* out, int64_t index, float value) {
   if (type == DType::kFloat32) {
@@ -57,34 +67,35 @@ void store_value(DType type, std::byte* out, int64_t index, float value) {
 
 namespace portable {
 
-void quantize_row(const models::Quantization& quantization, DType source, const std::byte* values,
-                  int64_t cols, uint32_t* words, std::byte* scales) {
-  const int bits = quantization.bits;
+void quantize_row(const GroupMode& mode, DType source, const std::byte* values, int64_t cols, uint32_t* words,
+                  std::byte* scales) {
+  const int bits = mode.bits;
   const int64_t size = models::group_size(bits), per_word = models::word_values(bits);
   const float zero_point = static_cast<float>(models::zero_point(bits));
-  const DType model = quantization.model_dtype;
   // Eight bits lie so close together that float16 arithmetic would move values by a tenth of a step.
-  const bool in_half = model == DType::kFloat16 && bits < 8;
-  const auto rounded = [&](float value) { return in_half ? half(value) : value; };
+  const DType arithmetic = bits == 8 ? DType::kFloat32 : mode.model_dtype;
+  // float16: every operation is rounded. bfloat16: weights and scales are, but the operations are float32.
+  const DType step = arithmetic == DType::kFloat16 ? DType::kFloat16 : DType::kFloat32;
+  const bool exact_scale = arithmetic == DType::kBFloat16 && mode.transposed;
   const int64_t groups = (cols + size - 1) / size;
-  std::vector<float> w(static_cast<size_t>(size));
+  float w[kMaxGroup];
   for (int64_t g = 0; g < groups; ++g) {
     const int64_t count = std::min(size, cols - g * size);
     uint32_t largest = 0;
     for (int64_t i = 0; i < count; ++i) {
-      float& value = w[static_cast<size_t>(i)];
-      value = rounded(load_value(source, values, g * size + i));
+      w[i] = rounded(arithmetic, load_value(source, values, g * size + i));
       // Compared as integers, so that NaN counts as the largest.
-      largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7fffffffu);
+      largest = std::max(largest, std::bit_cast<uint32_t>(w[i]) & 0x7fffffffu);
     }
-    store_value(model, scales, g, std::bit_cast<float>(largest) / zero_point);
-    const float scale = load_value(model, scales, g);
+    const float exact = std::bit_cast<float>(largest) / zero_point;
+    store_value(mode.model_dtype, scales, g, exact);
+    const float scale = exact_scale ? exact : rounded(mode.model_dtype, exact);
     for (int64_t first = 0; first < size; first += per_word) {
       uint32_t packed = 0;
       // What lies behind the end of the row stays 0, which is not the value 0 (that would be the zero point).
       for (int64_t i = 0; i < std::min(per_word, count - first); ++i) {
-        const float ratio = rounded(w[static_cast<size_t>(first + i)] / scale);
-        const float q = std::nearbyint(rounded(ratio + zero_point));
+        const float ratio = rounded(step, w[first + i] / scale);
+        const float q = std::nearbyint(rounded(step, ratio + zero_point));
         // NaN, from 0 / 0 in a group of zeros, becomes 0.
         const float clamped = q > 0.0f ? std::min(q, 2 * zero_point) : 0.0f;
         packed |= static_cast<uint32_t>(clamped) << (bits * i);
@@ -100,18 +111,18 @@ void convert_values(DType source, const std::byte* values, int64_t count, DType 
 
 }  // namespace portable
 
-void quantize_row(const models::Quantization& quantization, DType source, const std::byte* values,
-                  int64_t cols, uint32_t* words, std::byte* scales) {
-  const int bits = quantization.bits;
-  const DType model = quantization.model_dtype;
-  int64_t whole = 0;
-  if (use_avx2() && bits == 4) {
-    whole = cols / models::group_size(bits);
-    avx2::quantize_groups(float_kind(source), values, whole, model == DType::kFloat16, words, scales);
+void quantize_row(const GroupMode& mode, DType source, const std::byte* values, int64_t cols, uint32_t* words,
+                  std::byte* scales) {
+  const int64_t whole = use_avx2() ? cols / models::group_size(mode.bits) : 0;
+  const int64_t done = whole * models::group_size(mode.bits);
+  if (whole > 0) {
+    avx2::quantize_groups(float_kind(source), values, whole,
+                          {float_kind(mode.model_dtype), mode.bits, mode.transposed}, words, scales);
   }
-  if (const int64_t done = whole * models::group_size(bits); done < cols) {
-    portable::quantize_row(quantization, source, values + done * dtype_bytes(source), cols - done,
-                           words + whole * models::group_words(bits), scales + whole * dtype_bytes(model));
+  if (done < cols) {
+    portable::quantize_row(mode, source, values + done * dtype_bytes(source), cols - done,
+                           words + whole * models::group_words(mode.bits),
+                           scales + whole * dtype_bytes(mode.model_dtype));
   }
 }
 

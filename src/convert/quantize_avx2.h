@@ -11,8 +11,15 @@ bool built();
 
 enum class Float : uint8_t { kF32, kF16, kBF16 };
 
-// `groups` whole groups of 32.
-void quantize_groups(Float source, const void* values, int64_t groups, bool half, uint32_t* words,
+// As convert::GroupMode.
+struct Mode {
+  Float model;
+  int bits;
+  bool transposed;
+};
+
+// `groups` whole groups.
+void quantize_groups(Float source, const void* values, int64_t groups, const Mode& mode, uint32_t* words,
                      void* scales);
 // float16 output; the number of values done, a multiple of 8.
 int64_t convert_to_half(Float source, const void* values, int64_t count, uint16_t* out);

@@ -32,12 +32,15 @@ constexpr int64_t kOpenBytes = int64_t{256} << 20;
 
 using Buffer = std::unique_ptr<std::byte[]>;
 
-// Rows [row_begin, row_end) of the weights [first, last), which share their sources.
+// Rows [row_begin, row_end) of the weights [first, last), which share their sources. Of a weight that is
+// stored transposed, all rows of its groups [group_begin, group_end): its tensors are written group by group.
 struct Block {
   size_t first = 0;
   size_t last = 0;
   int64_t row_begin = 0;
   int64_t row_end = 0;
+  int64_t group_begin = 0;
+  int64_t group_end = 0;
   std::vector<Buffer> values;  // by weight: words or plain values
   std::vector<Buffer> scales;  // by weight: null when it is not quantized
 };
@@ -94,11 +97,26 @@ class Stream {
     return plan_.parameters[w.first_parameter + (w.quantized ? 1 : 0)].dtype;
   }
 
-  int64_t group_count(int64_t cols) const {
-    const int64_t size = models::group_size(plan_.quantization->bits);
-    return (cols + size - 1) / size;
+  int64_t group_values() const { return models::group_size(plan_.quantization->bits); }
+  int64_t group_count(int64_t cols) const { return (cols + group_values() - 1) / group_values(); }
+  GroupMode mode(size_t index) const {
+    return {plan_.quantization->model_dtype, plan_.quantization->bits, weight(index).transposed};
   }
   int64_t group_bytes() const { return 4 * models::group_words(plan_.quantization->bits); }
+
+  // Groups of weight `index` in a block. Weights that share their sources may differ in width.
+  int64_t block_groups(const Block& block, size_t index) const {
+    return weight(index).transposed ? block.group_end - block.group_begin
+                                    : group_count(mapping_.weights[index].cols);
+  }
+
+  // The first column of weight `index` that a block has, and their number.
+  std::pair<int64_t, int64_t> block_columns(const Block& block, size_t index) const {
+    const int64_t cols = mapping_.weights[index].cols;
+    if (!weight(index).transposed) return {0, cols};
+    const int64_t first = block.group_begin * group_values();
+    return {first, std::min(cols, block.group_end * group_values()) - first};
+  }
 
   bool same_parts(const MappedWeight& a, const MappedWeight& b) const {
     return !a.parts.empty() && a.rows == b.rows && a.stride == b.stride && a.stride > a.cols &&
@@ -123,17 +141,27 @@ class Stream {
     for (size_t first = 0; first < weights.size();) {
       size_t last = first + 1;
       int64_t cols = weights[first].cols, open = open_bytes(first);
-      while (last < weights.size() && same_parts(weights[first], weights[last]) &&
-             open + open_bytes(last) <= kOpenBytes) {
+      while (last < weights.size() && !weight(first).transposed && !weight(last).transposed &&
+             same_parts(weights[first], weights[last]) && open + open_bytes(last) <= kOpenBytes) {
         open += open_bytes(last);
         cols += weights[last++].cols;
       }
-      const int64_t rows = weights[first].rows;
+      const int64_t rows = weights[first].rows, groups = group_count(weights[first].cols);
       const bool at_once = weights[first].parts.empty() || weight(first).source.transform;
-      const int64_t step = at_once ? rows : std::max<int64_t>(1, kBlockBytes / (4 * cols));
-      for (int64_t row = 0; row < rows; row += step) {
-        blocks.push_back(
-            {.first = first, .last = last, .row_begin = row, .row_end = std::min(rows, row + step)});
+      const bool by_group = weight(first).transposed && !at_once;
+      // Four groups at least: a row's values of a block are read from one place.
+      const int64_t row_step = at_once || by_group ? rows : std::max<int64_t>(1, kBlockBytes / (4 * cols));
+      const int64_t group_step =
+          by_group ? std::max<int64_t>(4, kBlockBytes / (4 * rows * group_values())) : groups;
+      for (int64_t row = 0; row < rows; row += row_step) {
+        for (int64_t group = 0; group < groups; group += group_step) {
+          blocks.push_back({.first = first,
+                            .last = last,
+                            .row_begin = row,
+                            .row_end = std::min(rows, row + row_step),
+                            .group_begin = group,
+                            .group_end = std::min(groups, group + group_step)});
+        }
       }
       first = last;
     }
@@ -151,7 +179,7 @@ class Stream {
     for (size_t i = block.first; i < block.last; ++i) {
       const MappedWeight& mapped = mapping_.weights[i];
       const int64_t rows = block.row_end - block.row_begin;
-      const int64_t groups = group_count(mapped.cols);
+      const int64_t groups = block_groups(block, i);
       const int64_t width = dtype_bytes(stored_dtype(i));
       if (weight(i).quantized) {
         block.values.push_back(
@@ -191,12 +219,13 @@ class Stream {
         if (begin < end) {
           const CheckpointTensor& tensor = checkpoint_.tensors[part.tensor];
           if (tensor.coding) {
+            const auto [first, cols] = block_columns(block, i);
             const auto values =
-                std::make_unique_for_overwrite<float[]>(static_cast<size_t>((end - begin) * mapped.cols));
-            checkpoint_.read(tensor, mapped.stride, begin - part_begin, end - part_begin, mapped.column,
-                             mapped.cols, values.get());
-            convert_rows(block, i, DType::kFloat32, reinterpret_cast<const std::byte*>(values.get()),
-                         mapped.cols, begin, end);
+                std::make_unique_for_overwrite<float[]>(static_cast<size_t>((end - begin) * cols));
+            checkpoint_.read(tensor, mapped.stride, begin - part_begin, end - part_begin,
+                             mapped.column + first, cols, values.get());
+            convert_rows(block, i, DType::kFloat32, reinterpret_cast<const std::byte*>(values.get()), cols,
+                         begin, end, first);
           } else {
             const std::byte* data =
                 checkpoint_.bytes(tensor).data() +
@@ -210,9 +239,9 @@ class Stream {
     release(block);
   }
 
-  // Rows [begin, end) of weight `index`; `data` is the first of them.
+  // Rows [begin, end) of weight `index`; `data` is the first of them, from column `first_col` on.
   void convert_rows(Block& block, size_t index, DType source, const std::byte* data, int64_t stride,
-                    int64_t begin, int64_t end) {
+                    int64_t begin, int64_t end, int64_t first_col = 0) {
     const MappedWeight& mapped = mapping_.weights[index];
     const DType dtype = stored_dtype(index);
     std::byte* values = block.values[index - block.first].get();
@@ -220,17 +249,20 @@ class Stream {
     const int64_t first = begin - block.row_begin;
     const int64_t row_bytes = stride * dtype_bytes(source);
     int64_t bad = -1;  // index of a value that is not finite, counted from the first value of these rows
-    if (scales != nullptr) {
+    if (scales != nullptr && weight(index).transposed) {
+      const int64_t skipped = block_columns(block, index).first - first_col;
+      bad = convert_transposed(block, index, source, data + skipped * dtype_bytes(source), row_bytes, begin,
+                               end);
+    } else if (scales != nullptr) {
       const int64_t groups = group_count(mapped.cols);
       for (int64_t row = 0; row < end - begin; ++row) {
-        quantize_row(*plan_.quantization, source, data + row * row_bytes, mapped.cols,
+        quantize_row(mode(index), source, data + row * row_bytes, mapped.cols,
                      reinterpret_cast<uint32_t*>(values + (first + row) * groups * group_bytes()),
                      scales + (first + row) * groups * dtype_bytes(dtype));
       }
       const int64_t group =
           first_non_finite(dtype, scales + first * groups * dtype_bytes(dtype), (end - begin) * groups);
-      if (group >= 0)
-        bad = group / groups * mapped.cols + group % groups * models::group_size(plan_.quantization->bits);
+      if (group >= 0) bad = group / groups * mapped.cols + group % groups * group_values();
     } else {
       std::byte* out = values + first * mapped.cols * dtype_bytes(dtype);
       if (stride == mapped.cols) {
@@ -245,10 +277,40 @@ class Stream {
       // A single value may be infinite: a limit that does not limit.
       if (bad >= 0 && mapped.elements() == 1 && !std::isnan(load_value(dtype, out, 0))) bad = -1;
     }
-    if (bad >= 0) report(index, source, data, stride, begin, bad);
+    if (bad >= 0) report(index, source, data, stride, begin, first_col, bad);
   }
 
-  void report(size_t index, DType source, const std::byte* data, int64_t stride, int64_t begin, int64_t bad) {
+  // Rows [begin, end) of the block's groups, the first of which begins at `data`, spread over the columns of
+  // the stored tensors. The index of the first value of a group whose scale is not finite, or -1.
+  int64_t convert_transposed(Block& block, size_t index, DType source, const std::byte* data,
+                             int64_t row_bytes, int64_t begin, int64_t end) const {
+    const MappedWeight& mapped = mapping_.weights[index];
+    const DType dtype = stored_dtype(index);
+    const int64_t width = dtype_bytes(dtype), groups = block.group_end - block.group_begin;
+    const int64_t words = groups * group_bytes() / 4;
+    const auto [first_col, cols] = block_columns(block, index);
+    std::byte* const values = block.values[index - block.first].get();
+    std::byte* const scales = block.scales[index - block.first].get();
+    std::vector<uint32_t> row_words(static_cast<size_t>(words));
+    std::vector<std::byte> row_scales(static_cast<size_t>(groups * width));
+    int64_t bad = -1;
+    for (int64_t row = begin; row < end; ++row) {
+      quantize_row(mode(index), source, data + (row - begin) * row_bytes, cols, row_words.data(),
+                   row_scales.data());
+      for (int64_t i = 0; i < words; ++i)
+        std::memcpy(values + (i * mapped.rows + row) * 4, &row_words[static_cast<size_t>(i)], 4);
+      for (int64_t i = 0; i < groups; ++i) {
+        std::memcpy(scales + (i * mapped.rows + row) * width, &row_scales[static_cast<size_t>(i * width)],
+                    static_cast<size_t>(width));
+      }
+      const int64_t group = bad < 0 ? first_non_finite(dtype, row_scales.data(), groups) : -1;
+      if (group >= 0) bad = (row - begin) * mapped.cols + first_col + group * group_values();
+    }
+    return bad;
+  }
+
+  void report(size_t index, DType source, const std::byte* data, int64_t stride, int64_t begin,
+              int64_t first_col, int64_t bad) {
     std::lock_guard lock(mutex_);
     if (std::exchange(flagged_[index], 1) != 0) return;
     const MappedWeight& mapped = mapping_.weights[index];
@@ -256,8 +318,8 @@ class Stream {
     // In a group, the value to blame is one of those that follow.
     int64_t row = bad / mapped.cols, col = bad % mapped.cols;
     float value = 0;
-    for (; col < mapped.cols; ++col) {
-      value = load_value(source, data, row * stride + col);
+    for (; col < mapped.cols && col - first_col < stride; ++col) {
+      value = load_value(source, data, row * stride + col - first_col);
       std::byte stored[4];
       convert_values(DType::kFloat32, reinterpret_cast<const std::byte*>(&value), 1, dtype, stored);
       if (first_non_finite(dtype, stored, 1) == 0) break;
@@ -267,7 +329,7 @@ class Stream {
     if (std::isfinite(value)) {
       problem.message = "value " + number_text(value) + " at " + at + " does not fit into " +
                         std::string(dtype_name(dtype));
-      problem.hint = "choose a quantization with a wider type: q4f32_1, q0f32 or q0bf16";
+      problem.hint = "choose a quantization with a wider type: q4bf16_1, q4f32_1, q0bf16 or q0f32";
     } else {
       problem.message = "value at " + at + " is " + (std::isnan(value) ? "NaN" : "infinite");
       problem.hint = "the checkpoint is damaged, or its training diverged";
@@ -278,6 +340,7 @@ class Stream {
   // The mapped pages of a block are not needed again.
   void release(const Block& block) const {
     const MappedWeight& mapped = mapping_.weights[block.first];
+    if (block.group_end < group_count(mapped.cols)) return;
     int64_t part_begin = 0;
     for (const MappedWeight::Part& part : mapped.parts) {
       const int64_t begin = std::max(block.row_begin, part_begin);
@@ -300,7 +363,7 @@ class Stream {
       const Weight& w = weight(i);
       const MappedWeight& mapped = mapping_.weights[i];
       const auto& parameters = plan_.parameters;
-      if (block.row_begin == 0) {
+      if (block.row_begin == 0 && block.group_begin == 0) {
         if (ids_.size() < i + 1) ids_.resize(i + 1);
         ids_[i].first = writer_.begin(parameters[w.first_parameter].name, parameters[w.first_parameter].shape,
                                       parameters[w.first_parameter].dtype);
@@ -310,7 +373,7 @@ class Stream {
         }
       }
       const int64_t rows = block.row_end - block.row_begin;
-      const int64_t groups = group_count(mapped.cols);
+      const int64_t groups = block_groups(block, i);
       const int64_t width = dtype_bytes(stored_dtype(i));
       const int64_t bytes = w.quantized ? rows * groups * group_bytes() : rows * mapped.cols * width;
       writer_.write(ids_[i].first, {block.values[i - block.first].get(), static_cast<size_t>(bytes)});
@@ -319,7 +382,8 @@ class Stream {
                       {block.scales[i - block.first].get(), static_cast<size_t>(rows * groups * width)});
       }
       if (!mapped.parts.empty())
-        read += stored_bytes(checkpoint_.tensors[mapped.parts[0].tensor], rows * mapped.cols);
+        read +=
+            stored_bytes(checkpoint_.tensors[mapped.parts[0].tensor], rows * block_columns(block, i).second);
     }
     block.values.clear();
     block.scales.clear();

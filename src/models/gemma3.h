@@ -55,8 +55,8 @@ class Gemma3 {
     const auto linear = [&](ops::Matrix& out, const std::string& name, int64_t rows, int64_t cols) {
       tree.matrix(out, name, rows, cols, from(name + ".weight"));
     };
-    tree.vocab_matrix(embed_tokens_, root + "embed_tokens", c.vocab_size, c.hidden_size,
-                      from(root + "embed_tokens.weight"));
+    tree.vocab_table(embed_tokens_, root + "embed_tokens", c.vocab_size, c.hidden_size,
+                     from(root + "embed_tokens.weight"));
     for (size_t i = 0; i < layers_.size(); ++i) {
       Layer& layer = layers_[i];
       const std::string name = root + "layers." + std::to_string(i);

@@ -27,17 +27,17 @@ class Gemma4 {
   Gemma4(ParameterTree& tree, const ConfigSource& source) : source_(source) {
     const Gemma4TextConfig& c = config();
     const std::string root = "language_model.";
-    tree.matrix(embed_tokens_, root + "embed_tokens", c.vocab_size, c.hidden_size,
-                from(root + "embed_tokens.weight"));
+    tree.table(embed_tokens_, root + "embed_tokens", c.vocab_size, c.hidden_size,
+               from(root + "embed_tokens.weight"));
     // The checkpoint packs the tables of all layers side by side.
     per_layer_tables_.resize(static_cast<size_t>(c.num_layers));
     for (int32_t i = 0; i < c.num_layers; ++i) {
-      tree.gathered_matrix(per_layer_tables_[static_cast<size_t>(i)],
-                           root + "embed_tokens_per_layer." + std::to_string(i), c.vocab_size,
-                           c.per_layer_size,
-                           Source{.tensors = {root + "embed_tokens_per_layer.weight"},
-                                  .column_begin = int64_t{i} * c.per_layer_size,
-                                  .columns = int64_t{c.num_layers} * c.per_layer_size});
+      tree.gathered_table(per_layer_tables_[static_cast<size_t>(i)],
+                          root + "embed_tokens_per_layer." + std::to_string(i), c.vocab_size,
+                          c.per_layer_size,
+                          Source{.tensors = {root + "embed_tokens_per_layer.weight"},
+                                 .column_begin = int64_t{i} * c.per_layer_size,
+                                 .columns = int64_t{c.num_layers} * c.per_layer_size});
     }
     const int64_t per_layer_rows = int64_t{c.num_layers} * c.per_layer_size;
     tree.plain_matrix(per_layer_projection_, root + "per_layer_model_projection.weight",

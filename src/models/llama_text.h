@@ -43,8 +43,8 @@ class LlamaText {
         source.tensors.push_back(name.substr(0, name.rfind('.') + 1) + part + ".weight");
       tree.matrix(out, name, rows, cols, std::move(source));
     };
-    tree.vocab_matrix(embed_tokens_, prefix + "model.embed_tokens", c.vocab_size, c.hidden_size,
-                      from(prefix + "model.embed_tokens.weight"));
+    tree.vocab_table(embed_tokens_, prefix + "model.embed_tokens", c.vocab_size, c.hidden_size,
+                     from(prefix + "model.embed_tokens.weight"));
     for (size_t i = 0; i < layers_.size(); ++i) {
       Layer& layer = layers_[i];
       const std::string name = prefix + "model.layers." + std::to_string(i);

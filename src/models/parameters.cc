@@ -1,5 +1,6 @@
 #include "models/parameters.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -25,15 +26,8 @@ ops::Matrix::Type matrix_type(DType dtype) {
   }
 }
 
-ops::Matrix::Type matrix_type(const Quantization& quantization) {
-  switch (quantization.bits) {
-    case 4:
-      return ops::Matrix::Type::kQ4;
-    case 8:
-      return ops::Matrix::Type::kQ8;
-    default:
-      return matrix_type(quantization.model_dtype);
-  }
+ops::Matrix::Type quantized_type(int bits) {
+  return bits == 3 ? ops::Matrix::Type::kQ3 : bits == 4 ? ops::Matrix::Type::kQ4 : ops::Matrix::Type::kQ8;
 }
 
 std::vector<float> widen(const TensorRef& tensor, int64_t count) {
@@ -51,6 +45,21 @@ std::vector<float> widen(const TensorRef& tensor, int64_t count) {
   return out;
 }
 
+// [rows, cols] to [cols, rows], in squares that stay in the first-level cache.
+template <typename T>
+void transpose(const std::byte* from, int64_t rows, int64_t cols, std::byte* to) {
+  constexpr int64_t kSide = 32;
+  for (int64_t r = 0; r < rows; r += kSide) {
+    for (int64_t c = 0; c < cols; c += kSide) {
+      for (int64_t j = c; j < std::min(cols, c + kSide); ++j) {
+        for (int64_t i = r; i < std::min(rows, r + kSide); ++i)
+          std::memcpy(to + (j * rows + i) * static_cast<int64_t>(sizeof(T)),
+                      from + (i * cols + j) * static_cast<int64_t>(sizeof(T)), sizeof(T));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int64_t Parameter::bytes() const {
@@ -65,45 +74,62 @@ void ParameterTree::add(Output output, Weight weight, DType dtype) {
     const std::string base = weight.name.substr(0, weight.name.rfind('.'));
     const int bits = quantization_->bits;
     const int64_t groups = (weight.shape[1] + group_size(bits) - 1) / group_size(bits);
-    parameters_.push_back({base + ".q_weight",
-                           {weight.shape[0], groups * group_words(bits)},
-                           DType::kUInt32,
-                           weight.vocab_rows});
-    parameters_.push_back({base + ".q_scale", {weight.shape[0], groups}, dtype, weight.vocab_rows});
+    const auto store = [&](const char* suffix, int64_t cols, DType type) {
+      Parameter& stored = parameters_.emplace_back(Parameter{base + suffix, {weight.shape[0], cols}, type});
+      if (weight.transposed) std::swap(stored.shape[0], stored.shape[1]);
+      if (weight.vocab_rows) stored.vocab_dim = weight.transposed ? 1 : 0;
+    };
+    store(".q_weight", groups * group_words(bits), DType::kUInt32);
+    store(".q_scale", groups, dtype);
   } else {
-    parameters_.push_back({weight.name, weight.shape, dtype, weight.vocab_rows});
+    parameters_.push_back({weight.name, weight.shape, dtype, weight.vocab_rows ? 0 : -1});
   }
   weights_.push_back(std::move(weight));
   outputs_.push_back(output);
   gathered_.push_back(false);
 }
 
-void ParameterTree::add_matrix(ops::Matrix& out, Weight weight) {
+void ParameterTree::add_matrix(ops::Matrix& out, Layer layer, const std::string& base, Weight weight) {
   const DType dtype = quantization_->model_dtype;
-  out = {.type = matrix_type(*quantization_),
+  // MLC knows the head by its whole name: inside of another model ("language_model.lm_head") it is a linear
+  // layer like others.
+  const bool end = layer == Layer::kTable || base == "lm_head";
+  weight.quantized = quantization_->bits != 0 && (quantization_->ends || !end);
+  weight.transposed = weight.quantized && quantization_->transposed && layer == Layer::kLinear;
+  weight.name = base + ".weight";
+  out = {.type = weight.quantized ? quantized_type(quantization_->bits) : matrix_type(dtype),
          .scale_type = dtype,
          .rows = weight.shape[0],
          .cols = weight.shape[1]};
-  weight.quantized = quantization_->bits != 0;
   add(&out, std::move(weight), dtype);
 }
 
 void ParameterTree::matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols,
                            Source source) {
-  add_matrix(out, {.name = base + ".weight", .shape = {rows, cols}, .source = std::move(source)});
-}
-
-void ParameterTree::gathered_matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols,
-                                    Source source) {
-  matrix(out, base, rows, cols, std::move(source));
-  gathered_.back() = true;
+  add_matrix(out, Layer::kLinear, base, {.shape = {rows, cols}, .source = std::move(source)});
 }
 
 void ParameterTree::vocab_matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols,
                                  Source source) {
-  add_matrix(
-      out,
-      {.name = base + ".weight", .shape = {rows, cols}, .vocab_rows = true, .source = std::move(source)});
+  add_matrix(out, Layer::kLinear, base,
+             {.shape = {rows, cols}, .vocab_rows = true, .source = std::move(source)});
+}
+
+void ParameterTree::table(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols,
+                          Source source) {
+  add_matrix(out, Layer::kTable, base, {.shape = {rows, cols}, .source = std::move(source)});
+}
+
+void ParameterTree::vocab_table(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols,
+                                Source source) {
+  add_matrix(out, Layer::kTable, base,
+             {.shape = {rows, cols}, .vocab_rows = true, .source = std::move(source)});
+}
+
+void ParameterTree::gathered_table(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols,
+                                   Source source) {
+  table(out, base, rows, cols, std::move(source));
+  gathered_.back() = true;
 }
 
 void ParameterTree::plain_matrix(ops::Matrix& out, const std::string& name, std::vector<int64_t> shape,
@@ -123,6 +149,25 @@ void ParameterTree::values(std::vector<float>& out, const std::string& name, std
 void ParameterTree::values(std::vector<float>& out, const std::string& name, std::vector<int64_t> shape,
                            Source source, DType dtype) {
   add(&out, {.name = name, .shape = std::move(shape), .source = std::move(source)}, dtype);
+}
+
+const void* ParameterTree::transposed(const TensorRef& tensor) {
+  const int64_t rows = tensor.shape[0], cols = tensor.shape[1], width = dtype_bytes(tensor.dtype);
+  std::byte* const out = memory_.allocate(static_cast<size_t>(rows * cols * width));
+  if (out == nullptr) {
+    throw Error(ErrorCode::kLimit,
+                Problem{.message = "no memory for the weights, which must be rearranged",
+                        .source = "params",
+                        .expected = std::to_string(rows * cols * width) + " bytes more",
+                        .hint = "convert the checkpoint with a quantization whose name ends in _1"});
+  }
+  const auto* const from = static_cast<const std::byte*>(tensor.data);
+  if (width == 4) {
+    transpose<uint32_t>(from, rows, cols, out);
+  } else {
+    transpose<uint16_t>(from, rows, cols, out);
+  }
+  return out;
 }
 
 void ParameterTree::bind(std::span<const TensorRef> tensors) {
@@ -160,6 +205,7 @@ void ParameterTree::bind(std::span<const TensorRef> tensors) {
   for (size_t w = 0; w < weights_.size(); ++w) {
     const size_t first = weights_[w].first_parameter;
     const auto place = [&](size_t i) {
+      if (weights_[w].transposed) return transposed(tensors[i]);
       return copied(w) ? memory_.store(tensors[i].data, static_cast<size_t>(parameters_[i].bytes()))
                        : tensors[i].data;
     };

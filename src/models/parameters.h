@@ -35,7 +35,7 @@ struct Parameter {
   std::string name;
   std::vector<int64_t> shape;
   DType dtype;
-  bool vocab_rows = false;  // the first dimension is the named dimension "vocab_size"
+  int vocab_dim = -1;  // index of the dimension that upstream calls "vocab_size"
 
   int64_t bytes() const;
 };
@@ -46,7 +46,8 @@ struct Weight {
   std::string name;            // of the unquantized parameter, for example "language_model.norm.weight"
   std::vector<int64_t> shape;  // [rows, cols] for matrices
   bool quantized = false;
-  bool vocab_rows = false;
+  bool transposed = false;  // the two tensors of a quantized weight are stored with their dimensions swapped
+  bool vocab_rows = false;  // the rows are the named dimension "vocab_size"
   Source source;
   size_t first_parameter = 0;  // index into ParameterTree::parameters()
 };
@@ -66,13 +67,16 @@ class ParameterTree {
 
   const Quantization& quantization() const { return *quantization_; }
 
-  // A linear layer's or an embedding's weight [rows, cols], quantized where the quantization says so. `base`
-  // has no ".weight".
+  // A linear layer's weight [rows, cols], quantized where the quantization says so. `base` has no ".weight".
   void matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols, Source source);
-  // The same for a table of the vocabulary, whose rows upstream calls by name.
+  // The same for a head over the vocabulary, whose rows upstream calls by name.
   void vocab_matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols, Source source);
-  // A table from which single rows are taken: it stays where it is, of the others a fast copy is made.
-  void gathered_matrix(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols, Source source);
+  // An embedding: never stored transposed. It may be the head at the same time.
+  void table(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols, Source source);
+  void vocab_table(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols, Source source);
+  // An embedding from which only single rows are taken: it stays where it is, of all others a fast copy is
+  // made.
+  void gathered_table(ops::Matrix& out, const std::string& base, int64_t rows, int64_t cols, Source source);
   // A matrix that stays in the model dtype under every quantization. Rows are shape[0], columns all the rest.
   void plain_matrix(ops::Matrix& out, const std::string& name, std::vector<int64_t> shape, Source source);
   // Anything small that the computation wants in float32: norms, biases, scalars (shape {}), filters. Stored
@@ -86,13 +90,16 @@ class ParameterTree {
 
   // Points every declared output at its tensor, or at a copy of it that is faster to read; tensors come in
   // the order of parameters(). The tensors must outlive the model. Throws Error kMismatch listing every
-  // tensor whose shape or dtype differs.
+  // tensor whose shape or dtype differs, kLimit when there is no memory for a copy that must be made.
   void bind(std::span<const TensorRef> tensors);
 
  private:
   using Output = std::variant<ops::Matrix*, std::vector<float>*>;
   void add(Output output, Weight weight, DType dtype);
-  void add_matrix(ops::Matrix& out, Weight weight);
+  // A copy with the dimensions swapped, as the kernels read it.
+  const void* transposed(const TensorRef& tensor);
+  enum class Layer { kLinear, kTable };
+  void add_matrix(ops::Matrix& out, Layer layer, const std::string& base, Weight weight);
 
   const Quantization* quantization_;
   std::vector<Weight> weights_;

@@ -44,7 +44,7 @@ std::vector<contract::ParameterRecord> ModelPlan::records() const {
     contract::ParameterRecord record{parameter.name,
                                      {parameter.shape.begin(), parameter.shape.end()},
                                      std::string(dtype_name(parameter.dtype))};
-    if (parameter.vocab_rows) record.shape[0] = "vocab_size";
+    if (parameter.vocab_dim >= 0) record.shape[static_cast<size_t>(parameter.vocab_dim)] = "vocab_size";
     out.push_back(std::move(record));
   }
   return out;
@@ -52,7 +52,7 @@ std::vector<contract::ParameterRecord> ModelPlan::records() const {
 
 Json shape_json(const Parameter& parameter) {
   Json out = parameter.shape;
-  if (parameter.vocab_rows) out[0] = "vocab_size";
+  if (parameter.vocab_dim >= 0) out[static_cast<size_t>(parameter.vocab_dim)] = "vocab_size";
   return out;
 }
 

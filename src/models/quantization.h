@@ -11,13 +11,15 @@
 namespace dovetail::models {
 
 struct Quantization {
-  std::string_view name;  // MLC's, but q8f16_1
-  DType model_dtype;      // of everything that is not quantized, and of the scales
-  int bits;               // of the values of linear and embedding weights: 4 or 8; 0: none is quantized
+  std::string_view name;    // MLC's, but q8f16_1
+  DType model_dtype;        // of everything that is not quantized, and of the scales
+  int bits;                 // of the values of linear and embedding weights: 3, 4 or 8; 0: none is quantized
+  bool transposed = false;  // linear weights are stored input by output (MLC's layout "KN")
+  bool ends = true;         // embeddings and the output head are quantized too
 };
 
 // A group of values along the input shares a scale, and is stored in whole words of 32 bits.
-constexpr int64_t group_size(int /*bits*/) { return 32; }
+constexpr int64_t group_size(int bits) { return bits == 3 ? 40 : 32; }
 constexpr int64_t word_values(int bits) { return 32 / bits; }
 constexpr int64_t group_words(int bits) { return group_size(bits) / word_values(bits); }
 // A value q stands for (q - zero_point) * scale.

@@ -25,11 +25,17 @@ WeightMemory::WeightMemory(size_t bytes) {
 
 void WeightMemory::Unmap::operator()(std::byte* data) const { ::munmap(data, bytes); }
 
-const void* WeightMemory::store(const void* data, size_t bytes) {
-  if (!memory_ || memory_.get_deleter().bytes - used_ < rounded(bytes)) return data;
+std::byte* WeightMemory::allocate(size_t bytes) {
+  if (!memory_ || memory_.get_deleter().bytes - used_ < rounded(bytes)) return nullptr;
   std::byte* const out = memory_.get() + used_;
-  std::memcpy(out, data, bytes);
   used_ += rounded(bytes);
+  return out;
+}
+
+const void* WeightMemory::store(const void* data, size_t bytes) {
+  std::byte* const out = allocate(bytes);
+  if (out == nullptr) return data;
+  std::memcpy(out, data, bytes);
   return out;
 }
 

@@ -13,13 +13,15 @@ namespace dovetail::models {
 class WeightMemory {
  public:
   // `bytes` is the sum of what will be stored, each rounded up to kAlignment. Without enough memory, store()
-  // gives back what it was given.
+  // gives back what it was given, and allocate() null.
   explicit WeightMemory(size_t bytes);
   WeightMemory() = default;
 
   static constexpr size_t kAlignment = 64;
   static constexpr size_t rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+  // Memory that lives as long as this object, or null.
+  std::byte* allocate(size_t bytes);
   // A copy that lives as long as this object.
   const void* store(const void* data, size_t bytes);
 

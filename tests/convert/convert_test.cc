@@ -159,6 +159,89 @@ TEST(Convert, ThreadsDoNotChangeBytes) {
   }
 }
 
+// Widths that are no multiple of a group, weights of several blocks, stacked sources; stored by rows, or by
+// columns in the transposed modes. Tables are always stored by rows.
+TEST(Convert, EveryQuantizationOfOddShapes) {
+  for (const models::Quantization& quantization : models::quantizations()) {
+    TempDir temp;
+    const std::vector<TestTensor> tensors = {bf16_tensor("a", {5, 48}),      bf16_tensor("b", {7, 100}),
+                                             bf16_tensor("c", {3, 1}),       bf16_tensor("d", {1500, 1090}),
+                                             bf16_tensor("e", {1501, 1090}), bf16_tensor("t", {6, 100})};
+    write_checkpoint(temp / "hf", tensors);
+    models::ParameterTree tree(quantization);
+    ops::Matrix unused[5];
+    tree.matrix(unused[0], "a", 5, 48, models::from("a"));
+    tree.matrix(unused[1], "b", 7, 100, models::from("b"));
+    tree.matrix(unused[2], "c", 3, 1, models::from("c"));
+    tree.matrix(unused[3], "de", 3001, 1090, {.tensors = {"d", "e"}});
+    tree.table(unused[4], "t", 6, 100, models::from("t"));
+    models::ModelPlan plan = make_plan(quantization.name, {});
+    plan.weights = tree.weights();
+    plan.parameters = tree.parameters();
+    convert_with_plan(plan, Json::object(), options_for(plan, temp / "hf", temp / "p"));
+    if (quantization.bits == 0) continue;
+    const TensorCache cache = TensorCache::open(temp / "p");
+    const auto check = [&](const std::string& name, const TestTensor& tensor, int64_t first_row, int64_t rows,
+                           bool transposed) {
+      const int64_t cols = tensor.shape[1], size = models::group_size(quantization.bits);
+      const int64_t groups = (cols + size - 1) / size,
+                    count = groups * models::group_words(quantization.bits);
+      const int64_t width = dtype_bytes(quantization.model_dtype);
+      const StoredTensor& words = cache.get(name + ".q_weight");
+      const StoredTensor& scales = cache.get(name + ".q_scale");
+      using Shape = std::vector<int64_t>;
+      EXPECT_EQ(words.shape, transposed ? (Shape{count, rows}) : (Shape{rows, count})) << quantization.name;
+      EXPECT_EQ(scales.shape, transposed ? (Shape{groups, rows}) : (Shape{rows, groups}))
+          << quantization.name;
+      std::vector<uint32_t> row_words(static_cast<size_t>(count));
+      std::vector<std::byte> row_scales(static_cast<size_t>(groups * width));
+      for (int64_t row = 0; row < tensor.shape[0]; ++row) {
+        quantize_row({quantization.model_dtype, quantization.bits, transposed}, DType::kBFloat16,
+                     reinterpret_cast<const std::byte*>(tensor.bytes.data()) + row * cols * 2, cols,
+                     row_words.data(), row_scales.data());
+        const auto same = [&](const StoredTensor& stored, const void* expected, int64_t elements,
+                              int64_t bytes) {
+          for (int64_t i = 0; i < elements; ++i) {
+            const int64_t at = transposed ? i * rows + first_row + row : (first_row + row) * elements + i;
+            if (std::memcmp(cache.bytes(stored).data() + at * bytes,
+                            static_cast<const std::byte*>(expected) + i * bytes,
+                            static_cast<size_t>(bytes)) != 0)
+              return false;
+          }
+          return true;
+        };
+        ASSERT_TRUE(same(words, row_words.data(), count, 4))
+            << quantization.name << " " << name << " " << row;
+        ASSERT_TRUE(same(scales, row_scales.data(), groups, width))
+            << quantization.name << " " << name << " " << row;
+      }
+    };
+    const bool transposed = quantization.transposed;
+    check("a", tensors[0], 0, 5, transposed);
+    check("b", tensors[1], 0, 7, transposed);
+    check("c", tensors[2], 0, 3, transposed);
+    check("de", tensors[3], 0, 3001, transposed);
+    check("de", tensors[4], 1500, 3001, transposed);
+    if (quantization.ends) check("t", tensors[5], 0, 6, false);
+  }
+}
+
+TEST(Convert, ValuesThatDoNotFitAreNamedInTransposedWeightsToo) {
+  TempDir temp;
+  TestTensor tensor = bf16_tensor("a", {700, 4000});
+  const uint16_t large = f32_to_bf16(1e6f);
+  std::memcpy(tensor.bytes.data() + (301 * 4000 + 3333) * 2, &large, 2);
+  write_checkpoint(temp / "hf", {tensor});
+  models::ModelPlan plan = make_plan("q4f16_0", {});
+  models::ParameterTree tree(*plan.quantization);
+  ops::Matrix unused;
+  tree.matrix(unused, "a", 700, 4000, models::from("a"));
+  plan.weights = tree.weights();
+  plan.parameters = tree.parameters();
+  const std::string text = convert_error(plan, options_for(plan, temp / "hf", temp / "p"));
+  EXPECT_HAS(text, "at [301, 3333] does not fit into float16");
+}
+
 TEST(Convert, ColumnSlicesOfOneTable) {
   TempDir temp;
   const TestTensor packed = bf16_tensor("packed", {3000, 96 * 5});
@@ -179,7 +262,7 @@ TEST(Convert, ColumnSlicesOfOneTable) {
     for (const int64_t row : {0, 1, 1499, 2999}) {
       uint32_t expected[12];
       std::byte scale[6];
-      quantize_row(*plan.quantization, DType::kBFloat16,
+      quantize_row({DType::kFloat16, 4}, DType::kBFloat16,
                    reinterpret_cast<const std::byte*>(packed.bytes.data()) + (row * 480 + 96 * i) * 2, 96,
                    expected, scale);
       EXPECT_EQ(std::memcmp(words.data() + row * 48, expected, 48), 0) << i << " " << row;

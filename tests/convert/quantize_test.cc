@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -29,17 +30,17 @@ struct Row {
   bool operator==(const Row&) const = default;
 };
 
-using Function = void (*)(const models::Quantization&, DType, const std::byte*, int64_t, uint32_t*,
-                          std::byte*);
+using Function = void (*)(const GroupMode&, DType, const std::byte*, int64_t, uint32_t*, std::byte*);
 
 Row run(Function function, const models::Quantization& quantization, DType source,
-        const std::vector<std::byte>& values, int64_t cols) {
+        const std::vector<std::byte>& values, int64_t cols, bool transposed = false) {
   const int64_t size = models::group_size(quantization.bits), groups = (cols + size - 1) / size;
   Row row{
       .words = std::vector<uint32_t>(static_cast<size_t>(groups * models::group_words(quantization.bits)),
                                      0xcccccccc),
       .scales = std::vector<std::byte>(static_cast<size_t>(groups * dtype_bytes(quantization.model_dtype)))};
-  function(quantization, source, values.data(), cols, row.words.data(), row.scales.data());
+  function({quantization.model_dtype, quantization.bits, transposed}, source, values.data(), cols,
+           row.words.data(), row.scales.data());
   return row;
 }
 
@@ -100,6 +101,50 @@ std::vector<const models::Quantization*> modes() {
     if (quantization.bits != 0) out.push_back(&quantization);
   }
   return out;
+}
+
+std::vector<std::vector<uint32_t>> hex_rows(const Json& rows) {
+  std::vector<std::vector<uint32_t>> out;
+  for (const Json& row : rows) {
+    std::istringstream text(row.get<std::string>());
+    text >> std::hex;
+    std::vector<uint32_t>& values = out.emplace_back();
+    for (uint32_t value; text >> value;) values.push_back(value);
+  }
+  return out;
+}
+
+// Every mode of MLC, against what MLC's own code gave for the same values.
+TEST(Quantize, WordsAndScalesAreThoseOfMlc) {
+  const Json expected = read_json(testing::kMlcPackages / "quant_modes.json");
+  const std::vector<std::vector<uint32_t>> values = hex_rows(expected["values"]);
+  int compared = 0;
+  for (const models::Quantization* mode : modes()) {
+    if (!expected.contains(std::string(mode->name))) continue;
+    ++compared;
+    const Json& entry = expected[std::string(mode->name)];
+    const auto words = hex_rows(entry["q_weight"]), scales = hex_rows(entry["q_scale"]);
+    for (const Function function : {quantize_row, portable::quantize_row}) {
+      for (size_t r = 0; r < values.size(); ++r) {
+        std::vector<std::byte> row(values[r].size() * 4);
+        std::memcpy(row.data(), values[r].data(), row.size());
+        const Row actual = run(function, *mode, DType::kFloat32, row, 100, mode->transposed);
+        for (size_t i = 0; i < actual.words.size(); ++i) {
+          EXPECT_EQ(actual.words[i], mode->transposed ? words.at(i).at(r) : words.at(r).at(i))
+              << mode->name << " row " << r << " word " << i;
+        }
+        const size_t width = static_cast<size_t>(dtype_bytes(mode->model_dtype));
+        ASSERT_EQ(actual.scales.size() / width, mode->transposed ? scales.size() : scales.at(r).size());
+        for (size_t g = 0; g < actual.scales.size() / width; ++g) {
+          uint32_t bits = 0;
+          std::memcpy(&bits, actual.scales.data() + g * width, width);
+          EXPECT_EQ(bits, mode->transposed ? scales.at(g).at(r) : scales.at(r).at(g))
+              << mode->name << " row " << r << " group " << g;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(compared, 7);
 }
 
 TEST(Quantize, RowsThatEndInsideAGroup) {

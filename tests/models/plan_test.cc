@@ -73,7 +73,86 @@ TEST(Plan, EveryQuantizationGivesAPlan) {
   for (const Quantization& quantization : quantizations()) {
     EXPECT_GT(plan_model(e2b(), quantization, "config.json").parameters.size(), 1000u) << quantization.name;
   }
-  EXPECT_THROW(find_quantization("q5f16_1"), Error);
+}
+
+TEST(Plan, OtherQuantizationsAreRefusedByName) {
+  for (const char* name : {"q5f16_1", "q4f16_autoawq", "q4f16_ft", "e4m3_e4m3_f16",
+                           "fp8_e4m3fn_bf16_block_scale", "q8f32_1", "q4f16_1 ", ""}) {
+    try {
+      find_quantization(name);
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+      EXPECT_NE(std::string(error.what()).find("\"" + std::string(name) + "\""), std::string::npos);
+      EXPECT_NE(
+          std::string(error.what())
+              .find("q4f16_1, q4f16_0, q4f16_2, q4bf16_1, q4bf16_0, q4f32_1, q3f16_1, q3f16_0, q8f16_1, "
+                    "q0f16, q0f32, q0bf16"),
+          std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+// "name dtype shape" of the parameters whose names begin so.
+std::vector<std::string> stored(const ModelPlan& plan, const std::vector<std::string>& prefixes) {
+  std::vector<std::string> out;
+  for (const std::string& prefix : prefixes) {
+    for (const Parameter& parameter : plan.parameters) {
+      if (parameter.name.starts_with(prefix))
+        out.push_back(parameter.name + " " + std::string(dtype_name(parameter.dtype)) + " " +
+                      shape_json(parameter).dump());
+    }
+  }
+  return out;
+}
+
+// Names, shapes and dtypes that MLC's own quantizer gave to layers of these sizes.
+TEST(Plan, EveryQuantizationStoresWhatMlcStores) {
+  using Lines = std::vector<std::string>;
+  const std::string tiny = std::string(DOVETAIL_TEST_DATA) + "/mlc-packages/llama_tiny/hf/config.json";
+  const Lines parts = {"model.embed_tokens", "model.layers.1.mlp.down_proj", "lm_head", "model.norm"};
+  const auto llama = [&](const char* quantization) {
+    return stored(plan_model(read_json(tiny), find_quantization(quantization), "config.json"), parts);
+  };
+  const std::string down = "model.layers.1.mlp.down_proj.";
+  EXPECT_EQ(llama("q4f16_0"),
+            (Lines{"model.embed_tokens.q_weight uint32 [\"vocab_size\",8]",
+                   "model.embed_tokens.q_scale float16 [\"vocab_size\",2]", down + "q_weight uint32 [16,64]",
+                   down + "q_scale float16 [4,64]", "lm_head.q_weight uint32 [8,\"vocab_size\"]",
+                   "lm_head.q_scale float16 [2,\"vocab_size\"]", "model.norm.weight float16 [64]"}));
+  EXPECT_EQ(llama("q3f16_0"),
+            (Lines{"model.embed_tokens.q_weight uint32 [\"vocab_size\",8]",
+                   "model.embed_tokens.q_scale float16 [\"vocab_size\",2]", down + "q_weight uint32 [12,64]",
+                   down + "q_scale float16 [3,64]", "lm_head.q_weight uint32 [8,\"vocab_size\"]",
+                   "lm_head.q_scale float16 [2,\"vocab_size\"]", "model.norm.weight float16 [64]"}));
+  EXPECT_EQ(llama("q3f16_1")[2], down + "q_weight uint32 [64,12]");
+  EXPECT_EQ(llama("q4f16_2"),
+            (Lines{"model.embed_tokens.weight float16 [\"vocab_size\",64]", down + "q_weight uint32 [64,16]",
+                   down + "q_scale float16 [64,4]", "lm_head.weight float16 [\"vocab_size\",64]",
+                   "model.norm.weight float16 [64]"}));
+  EXPECT_EQ(llama("q4bf16_1"),
+            (Lines{"model.embed_tokens.q_weight uint32 [\"vocab_size\",8]",
+                   "model.embed_tokens.q_scale bfloat16 [\"vocab_size\",2]", down + "q_weight uint32 [64,16]",
+                   down + "q_scale bfloat16 [64,4]", "lm_head.q_weight uint32 [\"vocab_size\",8]",
+                   "lm_head.q_scale bfloat16 [\"vocab_size\",2]", "model.norm.weight bfloat16 [64]"}));
+  EXPECT_EQ(llama("q4bf16_0")[4], "lm_head.q_weight uint32 [8,\"vocab_size\"]");
+  EXPECT_EQ(llama("q8f16_1")[2], down + "q_weight uint32 [64,32]");
+  EXPECT_EQ(llama("q8f16_1")[3], down + "q_scale float16 [64,4]");
+  // MLC knows the head by its whole name: below another model it is a linear layer like others.
+  const Json llava = read_json(kContracts + "llava-1.5-7b-hf/config.json");
+  EXPECT_EQ(stored(plan_model(llava, find_quantization("q4f16_2"), "config.json"),
+                   {"language_model.lm_head", "language_model.model.embed_tokens"}),
+            (Lines{"language_model.lm_head.q_weight uint32 [\"vocab_size\",512]",
+                   "language_model.lm_head.q_scale float16 [\"vocab_size\",128]",
+                   "language_model.model.embed_tokens.weight float16 [\"vocab_size\",4096]"}));
+  // Tables are never transposed, gathered ones neither.
+  EXPECT_EQ(stored(plan_model(e2b(), find_quantization("q4f16_0"), "config.json"),
+                   {"language_model.embed_tokens_per_layer.7.", "language_model.layers.0.self_attn.k_proj"}),
+            (Lines{"language_model.embed_tokens_per_layer.7.q_weight uint32 [262144,32]",
+                   "language_model.embed_tokens_per_layer.7.q_scale float16 [262144,8]",
+                   "language_model.layers.0.self_attn.k_proj.q_weight uint32 [192,256]",
+                   "language_model.layers.0.self_attn.k_proj.q_scale float16 [48,256]"}));
 }
 
 TEST(Plan, ReadsBackWhatItWritesIntoThePackage) {

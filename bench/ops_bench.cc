@@ -192,7 +192,7 @@ Matrix big_matrix(Matrix::Type type, int64_t rows, int64_t cols) {
 }
 
 const char* type_name(Matrix::Type type) {
-  constexpr const char* kNames[] = {"f32", "f16", "bf16", "q3", "q4", "q8"};
+  constexpr const char* kNames[] = {"f32", "f16", "bf16", "q3 stored", "q3", "q4", "q8"};
   return kNames[static_cast<size_t>(type)];
 }
 

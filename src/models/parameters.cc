@@ -27,7 +27,9 @@ ops::Matrix::Type matrix_type(DType dtype) {
 }
 
 ops::Matrix::Type quantized_type(int bits) {
-  return bits == 3 ? ops::Matrix::Type::kQ3 : bits == 4 ? ops::Matrix::Type::kQ4 : ops::Matrix::Type::kQ8;
+  return bits == 3   ? ops::Matrix::Type::kQ3Stored
+         : bits == 4 ? ops::Matrix::Type::kQ4
+                     : ops::Matrix::Type::kQ8;
 }
 
 std::vector<float> widen(const TensorRef& tensor, int64_t count) {
@@ -151,22 +153,22 @@ void ParameterTree::values(std::vector<float>& out, const std::string& name, std
   add(&out, {.name = name, .shape = std::move(shape), .source = std::move(source)}, dtype);
 }
 
-const void* ParameterTree::transposed(const TensorRef& tensor) {
+const void* ParameterTree::rearranged(const TensorRef& tensor, bool transposed, bool three_bits) {
   const int64_t rows = tensor.shape[0], cols = tensor.shape[1], width = dtype_bytes(tensor.dtype);
   std::byte* const out = memory_.allocate(static_cast<size_t>(rows * cols * width));
   if (out == nullptr) {
-    throw Error(ErrorCode::kLimit,
-                Problem{.message = "no memory for the weights, which must be rearranged",
-                        .source = "params",
-                        .expected = std::to_string(rows * cols * width) + " bytes more",
-                        .hint = "convert the checkpoint with a quantization whose name ends in _1"});
+    throw Error(ErrorCode::kLimit, Problem{.message = "no memory for the weights, which must be rearranged",
+                                           .source = "params",
+                                           .expected = std::to_string(rows * cols * width) + " bytes more",
+                                           .hint = "q4f16_1 and q8f16_1 can be used as they are stored"});
   }
-  const auto* const from = static_cast<const std::byte*>(tensor.data);
-  if (width == 4) {
+  const auto* from = static_cast<const std::byte*>(tensor.data);
+  if (transposed && width == 4) {
     transpose<uint32_t>(from, rows, cols, out);
-  } else {
+  } else if (transposed) {
     transpose<uint16_t>(from, rows, cols, out);
   }
+  if (three_bits) ops::rearrange_q3(transposed ? out : from, rows * cols / group_words(3), out);
   return out;
 }
 
@@ -205,12 +207,16 @@ void ParameterTree::bind(std::span<const TensorRef> tensors) {
   for (size_t w = 0; w < weights_.size(); ++w) {
     const size_t first = weights_[w].first_parameter;
     const auto place = [&](size_t i) {
-      if (weights_[w].transposed) return transposed(tensors[i]);
+      const bool three_bits = copied(w) && weights_[w].quantized && quantization_->bits == 3 && i == first;
+      if (weights_[w].transposed || three_bits)
+        return rearranged(tensors[i], weights_[w].transposed, three_bits);
       return copied(w) ? memory_.store(tensors[i].data, static_cast<size_t>(parameters_[i].bytes()))
                        : tensors[i].data;
     };
     if (auto* matrix = std::get_if<ops::Matrix*>(&outputs_[w])) {
       (*matrix)->data = place(first);
+      if (copied(w) && (*matrix)->type == ops::Matrix::Type::kQ3Stored)
+        (*matrix)->type = ops::Matrix::Type::kQ3;
       (*matrix)->scales = weights_[w].quantized ? place(first + 1) : nullptr;
     } else {
       int64_t count = 1;

@@ -96,8 +96,8 @@ class ParameterTree {
  private:
   using Output = std::variant<ops::Matrix*, std::vector<float>*>;
   void add(Output output, Weight weight, DType dtype);
-  // A copy with the dimensions swapped, as the kernels read it.
-  const void* transposed(const TensorRef& tensor);
+  // A copy as the kernels read it: with the dimensions swapped, or 3-bit words in their order of bits.
+  const void* rearranged(const TensorRef& tensor, bool transposed, bool three_bits);
   enum class Layer { kLinear, kTable };
   void add_matrix(ops::Matrix& out, Layer layer, const std::string& base, Weight weight);
 

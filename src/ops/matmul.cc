@@ -1,5 +1,6 @@
 // Matrix products and table look-ups.
 #include <algorithm>
+#include <cstring>
 
 #include "ops/kernels.h"
 #include "ops/ops.h"
@@ -25,6 +26,7 @@ int64_t row_bytes(const Matrix& w) {
     case Matrix::Type::kF16:
     case Matrix::Type::kBF16:
       return 2 * w.cols;
+    case Matrix::Type::kQ3Stored:
     case Matrix::Type::kQ3:
       return (w.cols + 39) / 40 * 16;
     case Matrix::Type::kQ4:
@@ -37,8 +39,20 @@ int64_t row_bytes(const Matrix& w) {
 
 int64_t scale_row_bytes(const Matrix& w) {
   if (!w.quantized()) return 0;
-  const int64_t group = w.type == Matrix::Type::kQ3 ? 40 : 32;
+  const int64_t group = w.type == Matrix::Type::kQ3 || w.type == Matrix::Type::kQ3Stored ? 40 : 32;
   return (w.cols + group - 1) / group * dtype_bytes(w.scale_type);
+}
+
+void rearrange_q3(const void* stored, int64_t groups, void* out) {
+  const auto* from = static_cast<const std::byte*>(stored);
+  auto* to = static_cast<std::byte*>(out);
+  for (int64_t i = 0; i < groups * 4; ++i) {
+    uint32_t w;
+    std::memcpy(&w, from + 4 * i, 4);
+    w = (w & 0x3fu) | (w & 0xfc0u) << 2 | (w & 0x3f000u) << 4 | (w & 0xfc0000u) << 6 | (w >> 18 & 0xc0u) |
+        (w >> 13 & 0xc000u) | (w >> 4 & 0x400000u) | (w << 1 & 0x40000000u);
+    std::memcpy(to + 4 * i, &w, 4);
+  }
 }
 
 void matmul(Context& context, const float* x, int64_t m, const Matrix& w, float* y) {
@@ -50,7 +64,9 @@ void matmul(Context& context, const float* x, int64_t m, std::span<const Product
   if (m <= 0 || products.empty()) return;
   const KernelTable& kernels = context.kernels();
   const bool exact = context.precision == Precision::kExact;
-  auto rounded = [&](const Matrix& w) { return !exact && w.quantized(); };
+  auto rounded = [&](const Matrix& w) {
+    return !exact && w.quantized() && w.type != Matrix::Type::kQ3Stored;
+  };
 
   const int64_t cols = products.front().w->cols;
   bool any_rounded = false;

@@ -35,6 +35,9 @@ bool cpu_supports(Level level);
 int64_t row_bytes(const Matrix& w);
 int64_t scale_row_bytes(const Matrix& w);
 
+// `groups` groups of kQ3Stored become as many of kQ3, in as many bytes; `out` may be `stored`.
+void rearrange_q3(const void* stored, int64_t groups, void* out);
+
 // How products of quantized weights are computed. kInt8: activations are rounded to int8 per group of the
 // weights and multiplied in integers. kExact: float32 activations times (q - zero point) * scale in float32.
 enum class Precision : uint8_t { kInt8, kExact };

@@ -7,8 +7,9 @@ namespace {
 
 constexpr int64_t kSizes[] = {1, 2, 3, 5, 7, 15, 16, 17, 31, 33, 39, 41, 48, 63, 65, 81, 100, 129};
 constexpr Matrix::Type kQuantized[] = {Matrix::Type::kQ3, Matrix::Type::kQ4, Matrix::Type::kQ8};
-constexpr Matrix::Type kTypes[] = {Matrix::Type::kF32, Matrix::Type::kF16, Matrix::Type::kBF16,
-                                   Matrix::Type::kQ3,  Matrix::Type::kQ4,  Matrix::Type::kQ8};
+constexpr Matrix::Type kTypes[] = {Matrix::Type::kF32,      Matrix::Type::kF16, Matrix::Type::kBF16,
+                                   Matrix::Type::kQ3Stored, Matrix::Type::kQ3,  Matrix::Type::kQ4,
+                                   Matrix::Type::kQ8};
 
 OwnedMatrix random_matrix(Random& random, int64_t rows, int64_t cols, Matrix::Type type) {
   return Matrix{.type = type}.quantized() ? random_grouped(random, type, rows, cols)

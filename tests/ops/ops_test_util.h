@@ -139,7 +139,9 @@ struct Grouping {
   int64_t bytes() const { return size / (32 / bits) * 4; }
 };
 inline Grouping grouping(Matrix::Type type) {
-  return type == Matrix::Type::kQ3 ? Grouping{3, 40} : Grouping{type == Matrix::Type::kQ4 ? 4 : 8, 32};
+  return type == Matrix::Type::kQ3 || type == Matrix::Type::kQ3Stored
+             ? Grouping{3, 40}
+             : Grouping{type == Matrix::Type::kQ4 ? 4 : 8, 32};
 }
 
 // Every value from 0 to the largest that fits, also those that no writer produces.
@@ -162,6 +164,7 @@ inline OwnedMatrix random_grouped(Random& random, Matrix::Type type, int64_t row
       put_number(scales.data() + (r * groups + group) * dtype_bytes(scale_type), scale_type, size(random));
     }
   }
+  if (type == Matrix::Type::kQ3) rearrange_q3(data.data(), rows * groups, data.data());
   Matrix matrix{type, scale_type, data.data(), scales.data(), rows, cols};
   return {std::move(data), std::move(scales), matrix};
 }

@@ -23,7 +23,7 @@ TEST(Reference, ReadsThreeAndEightBits) {
   for (uint32_t i = 0; i < 10; ++i) words[0] |= (i % 8) << (3 * i);
   words[4] = 5;
   const uint16_t scales[2] = {f32_to_f16(0.5f), f32_to_f16(2.0f)};
-  const Matrix three{Matrix::Type::kQ3, DType::kFloat16, words, scales, 1, 80};
+  const Matrix three{Matrix::Type::kQ3Stored, DType::kFloat16, words, scales, 1, 80};
   EXPECT_EQ(reference::element(three, 0, 0), -1.5f);
   EXPECT_EQ(reference::element(three, 0, 7), 2.0f);
   EXPECT_EQ(reference::element(three, 0, 9), -1.0f);
@@ -38,6 +38,24 @@ TEST(Reference, ReadsThreeAndEightBits) {
   EXPECT_EQ(reference::element(eight, 0, 2), 0.0f);
   EXPECT_EQ(reference::element(eight, 0, 3), 63.5f);
   EXPECT_EQ(reference::element(eight, 0, 31), 64.0f);
+}
+
+// Rearranging moves bits only: every value stays what it is, whatever the words hold.
+TEST(Reference, RearrangedThreeBitsAreTheSameValues) {
+  Random random(3);
+  uint32_t stored[400], rearranged[400];
+  for (uint32_t& word : stored) word = static_cast<uint32_t>(random()) & 0x3fffffffu;
+  rearrange_q3(stored, 100, rearranged);
+  std::vector<uint16_t> scales(100, f32_to_f16(1.0f));
+  const Matrix a{Matrix::Type::kQ3Stored, DType::kFloat16, stored, scales.data(), 4, 1000};
+  const Matrix b{Matrix::Type::kQ3, DType::kFloat16, rearranged, scales.data(), 4, 1000};
+  for (int64_t row = 0; row < 4; ++row) {
+    for (int64_t col = 0; col < 1000; ++col)
+      ASSERT_EQ(reference::element(a, row, col), reference::element(b, row, col)) << row << " " << col;
+  }
+  EXPECT_EQ(rearranged[0] & 0x80800000u, 0u);  // the two bits that nothing needs
+  rearrange_q3(stored, 100, stored);
+  EXPECT_EQ(std::memcmp(stored, rearranged, sizeof stored), 0);
 }
 
 TEST(Reference, RoundsActivationsPerGroupToEven) {

@@ -28,7 +28,8 @@ struct Q4 {
   static constexpr int kPlanes = 2;
   static constexpr int kZeroPoint = 7;
 };
-// Planes: of the ten values v of each word v0, v3, v6, v8; then v1, v4, v7, v9; then v2, v5 and two zeros.
+// Planes: of the ten values v of each word v0, v2, v4, v6; then v1, v3, v5, v7; then v8 and v9 without their
+// highest bits, and these bits alone.
 struct Q3 {
   static constexpr int64_t kGroup = 40;
   static constexpr int64_t kGroupBytes = 16;

@@ -75,7 +75,7 @@ DOVETAIL_INLINE I bits_of(I a, int mask) { return _mm256_and_si256(a, set1_int(m
 DOVETAIL_INLINE I either(I a, I b) { return _mm256_or_si256(a, b); }
 
 // Exact partial sums of one weight row. Up to 4 bits: eight int16 per group, each at most 4 · 15 · 127 = 7620
-// (3 bits: 6 · 7 · 127 = 5334) in magnitude. 8 bits: four int32 per group; the products of two bytes would
+// (3 bits: 36 · 127 = 4572) in magnitude. 8 bits: four int32 per group; the products of two bytes would
 // not fit into the int16 of maddubs, so bytes are widened first.
 template <class Format>
 DOVETAIL_INLINE I products(const I (&w)[Format::kPlanes], const I (&x)[Format::kPlanes]) {
@@ -137,14 +137,10 @@ DOVETAIL_INLINE void unpack(Q4, I words, I (&planes)[Q4::kPlanes]) {
   planes[0] = bits_of(words, 0x0f0f0f0f);
   planes[1] = bits_of(shift_right<4>(words), 0x0f0f0f0f);
 }
-// Value i of a word is in bits 3i…3i+2; what lies k bits above the byte that it goes to is shifted by k.
 DOVETAIL_INLINE void unpack(Q3, I words, I (&planes)[Q3::kPlanes]) {
-  planes[0] = either(either(bits_of(words, 0x07000007), bits_of(shift_right<1>(words), 0x0700)),
-                     bits_of(shift_right<2>(words), 0x070000));
-  planes[1] =
-      either(either(bits_of(shift_right<3>(words), 0x07000007), bits_of(shift_right<4>(words), 0x0700)),
-             bits_of(shift_right<5>(words), 0x070000));
-  planes[2] = either(bits_of(shift_right<6>(words), 0x07), bits_of(shift_right<7>(words), 0x0700));
+  planes[0] = bits_of(words, 0x07070707);
+  planes[1] = bits_of(shift_right<3>(words), 0x07070707);
+  planes[2] = either(bits_of(shift_right<6>(words), 0x0303), bits_of(shift_right<4>(words), 0x04040000));
 }
 
 // The planes of one row's weights of one step.

@@ -31,7 +31,9 @@ DOVETAIL_INLINE void group_values(Q4, const uint8_t* weights, uint8_t* out) {
 DOVETAIL_INLINE void group_values(Q8, const uint8_t* weights, uint8_t* out) {
   memcpy(out, weights, Q8::kGroup);
 }
-DOVETAIL_INLINE void group_values(Q3, const uint8_t* weights, uint8_t* out) {
+// As stored: value i of a word is in bits 3i to 3i + 2.
+struct Q3Stored : Q3 {};
+DOVETAIL_INLINE void group_values(Q3Stored, const uint8_t* weights, uint8_t* out) {
   const __m256i shifts = _mm256_setr_epi32(0, 3, 6, 9, 12, 15, 18, 21);
   const __m256i low_bytes = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0,
                                              4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
@@ -45,6 +47,21 @@ DOVETAIL_INLINE void group_values(Q3, const uint8_t* weights, uint8_t* out) {
                      _mm_unpacklo_epi32(_mm256_castsi256_si128(packed), _mm256_extracti128_si256(packed, 1)));
     out[10 * i + 8] = static_cast<uint8_t>(word >> 24 & 7u);
     out[10 * i + 9] = static_cast<uint8_t>(word >> 27 & 7u);
+  }
+}
+DOVETAIL_INLINE void group_values(Q3, const uint8_t* weights, uint8_t* out) {
+  const __m128i packed = _mm_loadu_si128(reinterpret_cast<const __m128i*>(weights));
+  const __m128i low = _mm_and_si128(packed, _mm_set1_epi8(7));
+  const __m128i high = _mm_and_si128(_mm_srli_epi16(packed, 3), _mm_set1_epi8(7));
+  uint8_t pairs[32];
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(pairs), _mm_unpacklo_epi8(low, high));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(pairs + 16), _mm_unpackhi_epi8(low, high));
+  for (int i = 0; i < 4; ++i) {
+    uint32_t word;
+    memcpy(&word, weights + 4 * i, sizeof word);
+    memcpy(out + 10 * i, pairs + 8 * i, 8);
+    out[10 * i + 8] = static_cast<uint8_t>((word >> 6 & 3u) | (word >> 20 & 4u));
+    out[10 * i + 9] = static_cast<uint8_t>((word >> 14 & 3u) | (word >> 28 & 4u));
   }
 }
 
@@ -88,6 +105,9 @@ void expand(const Matrix& w, int64_t row, int64_t begin, int64_t end, float* out
       return convert(F16{});
     case Matrix::Type::kBF16:
       return convert(BF16{});
+    case Matrix::Type::kQ3Stored:
+      expand_groups<Q3Stored>(w, row, begin, end, out);
+      break;
     case Matrix::Type::kQ3:
       expand_groups<Q3>(w, row, begin, end, out);
       break;

@@ -90,7 +90,7 @@ DOVETAIL_INLINE void split(Q8, const int8_t* q, __m128i (&planes)[Q8::kPlanes]) 
   planes[1] = load16(q + 16);
 }
 DOVETAIL_INLINE void split(Q3, const int8_t* q, __m128i (&planes)[Q3::kPlanes]) {
-  const __m128i order = _mm_setr_epi8(0, 3, 6, 8, 1, 4, 7, 9, 2, 5, -1, -1, -1, -1, -1, -1);
+  const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 9, 8, 9, -1, -1, -1, -1);
   __m128i words[4];
   for (int i = 0; i < 4; ++i) words[i] = _mm_shuffle_epi8(load16(q + 10 * i), order);
   const __m128i ab = _mm_unpacklo_epi32(words[0], words[1]), cd = _mm_unpacklo_epi32(words[2], words[3]);

@@ -8,8 +8,9 @@
 namespace dovetail::ops::reference {
 namespace {
 
-int bits_of(Matrix::Type type) { return type == Matrix::Type::kQ3 ? 3 : type == Matrix::Type::kQ4 ? 4 : 8; }
-int64_t group_of(Matrix::Type type) { return type == Matrix::Type::kQ3 ? 40 : 32; }
+bool three_bits(Matrix::Type type) { return type == Matrix::Type::kQ3 || type == Matrix::Type::kQ3Stored; }
+int bits_of(Matrix::Type type) { return three_bits(type) ? 3 : type == Matrix::Type::kQ4 ? 4 : 8; }
+int64_t group_of(Matrix::Type type) { return three_bits(type) ? 40 : 32; }
 int64_t groups_of(Matrix::Type type, int64_t cols) { return (cols + group_of(type) - 1) / group_of(type); }
 
 template <typename T>
@@ -35,7 +36,14 @@ int quantized(const Matrix& w, int64_t row, int64_t col) {
   const int bits = bits_of(w.type);
   const int64_t per_word = 32 / bits, row_words = groups_of(w.type, w.cols) * group_of(w.type) / per_word;
   const uint32_t word = load<uint32_t>(w.data, row * row_words + col / per_word);
-  const uint32_t value = (word >> (bits * (col % per_word))) & ((1u << bits) - 1);
+  const int64_t at = col % per_word;
+  uint32_t value = (word >> (bits * at)) & ((1u << bits) - 1);
+  if (w.type == Matrix::Type::kQ3) {
+    const auto bit = [&](int64_t i) { return word >> i & 1u; };
+    value = at < 8    ? word >> (8 * (at / 2) + 3 * (at % 2)) & 7u
+            : at == 8 ? bit(6) | bit(7) << 1 | bit(22) << 2
+                      : bit(14) | bit(15) << 1 | bit(30) << 2;
+  }
   return static_cast<int>(value) - ((1 << (bits - 1)) - 1);
 }
 

@@ -250,6 +250,22 @@ TEST(Image, DamagedFilesAreErrors) {
   }
 }
 
+// The decoder would write a line about such a text to standard error.
+TEST(Image, TextsLongerThanAnyTiffAreRefusedInSilence) {
+  using namespace std::string_literals;
+  const auto entry = [](std::string_view count) { return "\x00\x01\x02\x00"s + std::string(count); };
+  const std::string classic = "II*\0\x08\0\0\0\x01\0"s + entry("\0\0\0\x40"s) + "\x08\0\0\0\0\0\0\0"s;
+  const std::string big = "II+\0\x08\0\0\0\x10\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0"s +
+                          entry("\0\0\0\0\x01\0\0\0"s) + std::string(16, '\0');
+  for (const std::string& file : {classic, big}) {
+    testing::internal::CaptureStderr();
+    const Refusal refusal = refusal_of(file);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    EXPECT_EQ(refusal.code, ErrorCode::kMalformed);
+    EXPECT_NE(refusal.message.find("a text is longer than the file"), std::string::npos) << refusal.message;
+  }
+}
+
 // Nothing is decoded: the dimensions in the header decide.
 TEST(Image, HugePicturesAreRefusedFromTheHeader) {
   expect_file_refused("bomb.png", ErrorCode::kLimit, "got 40000 x 40000 = 1600000000 pixels");

@@ -64,6 +64,11 @@ impl<'a> Reader<'a> {
         usize::try_from(value).ok()
     }
 
+    fn u64(&self, at: usize) -> Option<u64> {
+        let bytes = self.take(at)?;
+        Some(if self.big_endian { u64::from_be_bytes(bytes) } else { u64::from_le_bytes(bytes) })
+    }
+
     fn slice(&self, at: usize, size: usize) -> Option<&'a [u8]> {
         self.bytes.get(at..at.checked_add(size)?)
     }
@@ -82,6 +87,32 @@ fn orientation_tag(exif: &[u8]) -> Option<u16> {
         .map(|i| directory + 2 + 12 * i)
         .find(|&entry| reader.u16(entry) == Some(ORIENTATION) && reader.u16(entry + 2) == Some(SHORT))
         .and_then(|entry| reader.u16(entry + 8))
+}
+
+/// Whether a text in the first directory of a TIFF says that it is longer than `limit` bytes. The decoder
+/// refuses such a text too, but writes a line to standard error before it does.
+pub fn tiff_has_text_beyond(bytes: &[u8], limit: u64) -> bool {
+    text_beyond(bytes, limit).unwrap_or(false)
+}
+
+fn text_beyond(bytes: &[u8], limit: u64) -> Option<bool> {
+    const ASCII: u16 = 2;
+    const BIG: u16 = 43;
+    let reader = Reader { bytes, big_endian: bytes.starts_with(b"MM") };
+    let big = reader.u16(2)? == BIG;
+    let directory = if big { usize::try_from(reader.u64(8)?).ok()? } else { reader.u32(4)? };
+    let (entries, first, size) = if big {
+        (usize::try_from(reader.u64(directory)?).ok()?, directory.checked_add(8)?, 20)
+    } else {
+        (usize::from(reader.u16(directory)?), directory.checked_add(2)?, 12)
+    };
+    for entry in (first..bytes.len()).step_by(size).take(entries) {
+        let count = if big { reader.u64(entry + 4)? } else { reader.u32(entry + 4)? as u64 };
+        if reader.u16(entry + 2)? == ASCII && count > limit {
+            return Some(true);
+        }
+    }
+    Some(false)
 }
 
 /// The text of the profile's description: ASCII in version 2, the first UTF-16 record in version 4.

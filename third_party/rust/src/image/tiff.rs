@@ -9,7 +9,7 @@ use tiff::tags::Tag;
 use tiff::{ColorType, TiffError};
 
 use super::decode::{malformed, Failure, Gate, Samples, Stored};
-use super::metadata::Orientation;
+use super::metadata::{tiff_has_text_beyond, Orientation};
 
 fn failure(error: TiffError) -> Failure {
     match error {
@@ -46,6 +46,9 @@ pub fn decode(bytes: &[u8], gate: &Gate) -> Result<Stored, Failure> {
     const UNASSOCIATED: u16 = 2;
 
     let mut limits = Limits::default();
+    if tiff_has_text_beyond(bytes, limits.decoding_buffer_size as u64) {
+        return Err(Failure::Malformed("a text is longer than the file".to_string()));
+    }
     limits.decoding_buffer_size = usize::try_from(gate.max_pixels.saturating_mul(8)).map_err(malformed)?;
     limits.intermediate_buffer_size = limits.decoding_buffer_size;
     limits.ifd_value_size = 16 << 20;

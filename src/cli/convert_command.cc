@@ -21,6 +21,7 @@ struct ConvertArguments {
   std::string mmproj;
   std::string output;
   std::string quantization;
+  std::string chat_template = "file";
   int threads = 0;
 };
 
@@ -78,6 +79,11 @@ void add_convert_command(CLI::App& app, int&) {
   command->add_option("--quantization", arguments->quantization,
                       "one of " + models::quantization_names() +
                           "; default, for a GGUF file only: q8f16_1 or q4f16_1, by its bits");
+  command
+      ->add_option("--chat-template", arguments->chat_template,
+                   "of a GGUF file: the file's own, or that of the model's family (file, family)")
+      ->check(CLI::IsMember({"file", "family"}))
+      ->capture_default_str();
   command->add_option("--threads", arguments->threads, "number of threads; default: one per CPU")
       ->check(CLI::Range(1, 1024));
   command->callback([arguments] {
@@ -88,6 +94,7 @@ void add_convert_command(CLI::App& app, int&) {
          .output = arguments->output,
          .quantization =
              arguments->quantization.empty() ? nullptr : &models::find_quantization(arguments->quantization),
+         .family_chat_template = arguments->chat_template == "family",
          .threads = arguments->threads,
          .cancel = interrupt.flag()});
     print_summary(*arguments, summary);

@@ -173,6 +173,10 @@ ConvertSummary convert_gguf(const ConvertOptions& options) {
   model.adapt(plan);
   std::vector<std::string> notes = model.notes;
   if (!reason.empty()) notes.insert(notes.begin(), reason);
+  if (!options.family_chat_template) {
+    if (Json conversation = model.conversation(notes); !conversation.is_null())
+      plan.conv_template = std::move(conversation);
+  }
   const std::string json = gguf_tokenizer_json(model.gguf, notes);
   return write_package(plan,
                        {.checkpoint = model.checkpoint(),

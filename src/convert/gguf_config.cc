@@ -429,6 +429,20 @@ Json gguf_generation_config(const Gguf& gguf, std::vector<Problem>& problems) {
     const Json id = tokens.integer(key, 0, kMaxTokenId);
     if (std::find(ends.begin(), ends.end(), id) == ends.end()) ends.push_back(id);
   }
+  // Files name one token; a reply may end with others of the vocabulary, as llama.cpp assumes too.
+  constexpr std::array<std::string_view, 6> kEnds{"<end_of_turn>", "<turn|>",    "<|eot_id|>",
+                                                  "<|eom_id|>",    "<|im_end|>", "<|endoftext|>"};
+  const GgufArray* texts = tokens.array("tokens", GgufType::kString);
+  const GgufArray* kinds = tokens.array("token_type", GgufType::kInt32);
+  if (texts != nullptr && kinds != nullptr && kinds->count == texts->count) {
+    const std::vector<int64_t> types = *kinds->integers();
+    constexpr int64_t kControl = 3;
+    for (size_t id = 0; id < types.size(); ++id) {
+      const bool known =
+          types[id] == kControl && std::find(kEnds.begin(), kEnds.end(), texts->strings[id]) != kEnds.end();
+      if (known && std::find(ends.begin(), ends.end(), Json(id)) == ends.end()) ends.push_back(id);
+    }
+  }
   if (!ends.empty()) out["eos_token_id"] = std::move(ends);
   if (tokens.has("bos_token_id")) out["bos_token_id"] = tokens.integer("bos_token_id", 0, kMaxTokenId);
   if (tokens.has("padding_token_id"))

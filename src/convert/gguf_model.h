@@ -35,6 +35,10 @@ struct GgufModel {
   // The Hugging Face name of a tensor.
   std::string name(const std::string& tensor) const;
   Checkpoint checkpoint() const;
+  // The file's chat template as one of MLC's, with the stop tokens; null when the file has none, or one that
+  // can't be written so in a family that has a template of its own (both are noted). Throws Error
+  // kUnsupported for another family.
+  Json conversation(std::vector<std::string>& notes) const;
   // Makes the plan of `config` one for these files: their names, and weights that they leave out because
   // nothing is computed with them.
   void adapt(models::ModelPlan& plan) const;

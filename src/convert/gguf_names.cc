@@ -11,10 +11,8 @@ struct Pair {
   std::string_view from, to;
 };
 
-constexpr Pair kText[] = {{"token_embd", "model.embed_tokens"},
-                          {"output_norm", "model.norm"},
-                          {"output", "lm_head"},
-                          {"rope_freqs", "model.rotary_emb.factors"}};
+constexpr Pair kText[] = {
+    {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
 
 constexpr Pair kAttention[] = {{"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
                                {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},

@@ -69,6 +69,12 @@ bool dovetail_tokenizer_special_ids(const DovetailTokenizer* tokenizer, Dovetail
 bool dovetail_tokenizer_parts(const DovetailTokenizer* tokenizer, DovetailRustText* json,
                               DovetailRustText* error);
 
+/* ---- chat templates ---- */
+
+/* `text` is a Jinja template, `values`, a JSON object of variables; both UTF-8. Bounded in time and depth. */
+bool dovetail_template_render(const char* text, size_t text_size, const char* values, size_t values_size,
+                              DovetailRustText* rendered, DovetailRustText* error);
+
 /* ---- compressed audio ---- */
 
 enum { DOVETAIL_AUDIO_FLAC = 0, DOVETAIL_AUDIO_MP3 = 1, DOVETAIL_AUDIO_OGG = 2 };

@@ -6,4 +6,5 @@
 mod audio;
 mod boundary;
 mod image;
+mod template;
 mod tokenizer;

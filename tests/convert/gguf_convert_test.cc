@@ -1,0 +1,280 @@
+// A checkpoint gives the same package from its Hugging Face folder and from GGUF files made from it.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "base/error.h"
+#include "checkpoint_fixture.h"
+#include "convert/convert.h"
+#include "convert/gguf_model.h"
+#include "gguf_writer.h"
+#include "models/quantization.h"
+#include "package/chat_config.h"
+#include "package/tensor_cache.h"
+#include "package/tokenizer.h"
+
+namespace dovetail::convert {
+namespace {
+using namespace dovetail::testing;
+namespace fs = std::filesystem;
+
+const fs::path kExamples = DOVETAIL_EXAMPLES;
+
+void common(CheckpointWriter& writer, const std::string& architecture) {
+  const Json& c = writer.text_config();
+  const auto number = [&](const char* key) { return c[key].get<uint32_t>(); };
+  GgufFile& file = writer.text;
+  file.set("general.architecture", architecture);
+  const std::string prefix = architecture + ".";
+  file.set(prefix + "block_count", number("num_hidden_layers"));
+  file.set(prefix + "context_length", number("max_position_embeddings"));
+  file.set(prefix + "embedding_length", number("hidden_size"));
+  file.set(prefix + "attention.head_count", number("num_attention_heads"));
+  file.set(prefix + "attention.layer_norm_rms_epsilon", c["rms_norm_eps"].get<float>());
+  if (architecture != "gemma4") {
+    file.set(prefix + "feed_forward_length", number("intermediate_size"));
+    file.set(prefix + "attention.head_count_kv", number("num_key_value_heads"));
+  }
+  if (architecture == "gemma3") {
+    file.set(prefix + "attention.key_length", number("head_dim"));
+    file.set(prefix + "attention.value_length", number("head_dim"));
+  }
+}
+
+void vision(CheckpointWriter& writer, const char* projector) {
+  const Json& c = writer.config()["vision_config"];
+  GgufFile& file = writer.encoder;
+  file.set("general.architecture", "clip").set("clip.projector_type", projector);
+  for (const auto& [key, from] : {std::pair{"image_size", "image_size"},
+                                  {"patch_size", "patch_size"},
+                                  {"embedding_length", "hidden_size"},
+                                  {"feed_forward_length", "intermediate_size"},
+                                  {"block_count", "num_hidden_layers"},
+                                  {"attention.head_count", "num_attention_heads"}})
+    file.set(std::string("clip.vision.") + key, c[from].get<uint32_t>());
+  file.set("clip.vision.attention.layer_norm_epsilon", c["layer_norm_eps"].get<float>());
+}
+
+class GgufConvert : public ::testing::Test {
+ protected:
+  // Both packages; their weights must be the same bytes.
+  void compare(const fs::path& folder, const CheckpointWriter& writer, bool with_encoder,
+               const char* quantization = "q4f16_1") {
+    write_text(temp_ / "model.gguf", writer.text.text());
+    if (with_encoder) write_text(temp_ / "mmproj.gguf", writer.encoder.text());
+    const models::Quantization& q = models::find_quantization(quantization);
+    convert({.checkpoint = folder, .output = temp_ / "hf", .quantization = &q, .threads = 2});
+    summary_ = convert({.checkpoint = temp_ / "model.gguf",
+                        .mmproj = with_encoder ? temp_ / "mmproj.gguf" : fs::path(),
+                        .output = temp_ / "gguf",
+                        .quantization = &q,
+                        .threads = 2});
+    const package::TensorCache expected = package::TensorCache::open(temp_ / "hf");
+    const package::TensorCache actual = package::TensorCache::open(temp_ / "gguf");
+    ASSERT_EQ(actual.tensors().size(), expected.tensors().size());
+    for (size_t i = 0; i < expected.tensors().size(); ++i) {
+      const package::StoredTensor& a = expected.tensors()[i];
+      const package::StoredTensor& b = actual.tensors()[i];
+      ASSERT_EQ(a.name, b.name);
+      ASSERT_EQ(a.shape, b.shape) << a.name;
+      const auto x = expected.bytes(a), y = actual.bytes(b);
+      if (a.name.ends_with("per_dim_scale")) continue;  // comes back rounded
+      EXPECT_TRUE(std::equal(x.begin(), x.end(), y.begin(), y.end())) << a.name;
+    }
+    compare_tokenizers(folder);
+    const package::ChatConfig theirs = package::read_chat_config(temp_ / "hf");
+    const package::ChatConfig ours = package::read_chat_config(temp_ / "gguf");
+    EXPECT_EQ(ours.conv_template.stop_token_ids, theirs.conv_template.stop_token_ids);
+    EXPECT_EQ(ours.context_window_size, theirs.context_window_size);
+    EXPECT_EQ(ours.vocab_size, theirs.vocab_size);
+  }
+
+  void compare_tokenizers(const fs::path& folder) {
+    const package::Tokenizer expected = package::Tokenizer::from_file(folder / "tokenizer.json");
+    const package::Tokenizer actual = package::Tokenizer::from_file(temp_ / "gguf/tokenizer.json");
+    EXPECT_EQ(actual.vocab_size(), expected.vocab_size());
+    for (const char* text :
+         {"hello the other way", "  two spaces\n\nand lines\t.", "\xC3\xA4\xE2\x82\xAC \xF0\x9F\x98\x80 x",
+          "set a timer for nine minutes", "a red circle", "<s></s>", "12 345"}) {
+      const std::vector<int32_t> ids = expected.encode(text);
+      EXPECT_EQ(actual.encode(text), ids) << text;
+      EXPECT_EQ(actual.decode(ids), expected.decode(ids)) << text;
+    }
+  }
+
+  std::string error(const std::string& text, const std::string& encoder = {}) {
+    write_text(temp_ / "bad.gguf", text);
+    if (!encoder.empty()) write_text(temp_ / "bad-mmproj.gguf", encoder);
+    try {
+      convert({.checkpoint = temp_ / "bad.gguf",
+               .mmproj = encoder.empty() ? fs::path() : temp_ / "bad-mmproj.gguf",
+               .output = temp_ / "bad",
+               .quantization = &models::find_quantization("q0f16")});
+    } catch (const Error& e) {
+      return std::string(error_code_name(e.code())) + ": " + e.what();
+    }
+    return "accepted";
+  }
+
+  CheckpointWriter llama() {
+    CheckpointWriter writer(kMlcPackages / "llama_tiny/hf", "llama");
+    common(writer, "llama");
+    if (writer.config().contains("rope_theta"))
+      writer.text.set("llama.rope.freq_base", writer.config()["rope_theta"].get<float>());
+    writer.write_tokenizer("gpt2", "gpt-2");
+    return writer;
+  }
+
+  TempDir temp_;
+  ConvertSummary summary_;
+};
+
+TEST_F(GgufConvert, Llama) {
+  CheckpointWriter writer = llama();
+  writer.write_tensors();
+  compare(kMlcPackages / "llama_tiny/hf", writer, false);
+}
+
+TEST_F(GgufConvert, LlamaWithPaddingBehindTheVocabularyIsAsLarge) {
+  CheckpointWriter writer = llama();
+  const int64_t vocab = writer.config()["vocab_size"].get<int64_t>();
+  writer.edit = [](const std::string& name, std::vector<int64_t>& shape, std::vector<float>& values) {
+    if (name != "token_embd.weight" && name != "output.weight") return;
+    values.resize(static_cast<size_t>((shape[0] + 16) * shape[1]));
+    shape[0] += 16;
+  };
+  writer.write_tensors();
+  write_text(temp_ / "model.gguf", writer.text.text());
+  convert({.checkpoint = temp_ / "model.gguf",
+           .output = temp_ / "gguf",
+           .quantization = &models::find_quantization("q0f16")});
+  const package::ChatConfig config = package::read_chat_config(temp_ / "gguf");
+  EXPECT_EQ(config.vocab_size, vocab + 16);
+  EXPECT_LE(config.active_vocab_size, vocab);
+}
+
+TEST_F(GgufConvert, Gemma3WithItsEncoder) {
+  const fs::path folder = kExamples / "gemma3-tiny-shapes";
+  CheckpointWriter writer(folder, "gemma3");
+  common(writer, "gemma3");
+  writer.text.set("gemma3.attention.sliding_window", writer.text_config()["sliding_window"].get<uint32_t>());
+  writer.text.set("tokenizer.ggml.add_space_prefix", false);
+  writer.write_tokenizer("llama", "default");
+  vision(writer, "gemma3");
+  writer.encoder.set("clip.vision.projector.scale_factor", uint32_t{2});
+  writer.write_tensors();
+  compare(folder, writer, true);
+}
+
+TEST_F(GgufConvert, LlavaWithItsEncoder) {
+  const fs::path folder = kExamples / "llava-tiny-shapes";
+  CheckpointWriter writer(folder, "llama");
+  common(writer, "llama");
+  writer.write_tokenizer("llama", nullptr);
+  vision(writer, "mlp");
+  writer.write_tensors();
+  compare(folder, writer, true);
+}
+
+TEST_F(GgufConvert, Gemma4WithItsEncoder) {
+  const fs::path folder = kExamples / "gemma4-tiny-speech";
+  CheckpointWriter writer(folder, "gemma4");
+  common(writer, "gemma4");
+  const Json& c = writer.text_config();
+  GgufFile& file = writer.text;
+  const auto layers = c["num_hidden_layers"].get<int32_t>(),
+             shared = c["num_kv_shared_layers"].get<int32_t>();
+  const auto inner = c["intermediate_size"].get<int32_t>();
+  std::vector<int32_t> widths;
+  std::string sliding;
+  for (int32_t i = 0; i < layers; ++i) {
+    widths.push_back(i < layers - shared ? inner : 2 * inner);
+    sliding += c["layer_types"][static_cast<size_t>(i)] == "sliding_attention" ? '\1' : '\0';
+  }
+  file.set("gemma4.feed_forward_length", widths);
+  file.set("gemma4.attention.head_count_kv", c["num_key_value_heads"].get<uint32_t>());
+  file.set("gemma4.attention.shared_kv_layers", static_cast<uint32_t>(shared));
+  file.set("gemma4.attention.key_length", uint32_t{64}).set("gemma4.attention.value_length", uint32_t{64});
+  file.set("gemma4.attention.key_length_swa", uint32_t{32});
+  file.set("gemma4.attention.sliding_window", c["sliding_window"].get<uint32_t>());
+  file.pair("gemma4.attention.sliding_window_pattern", GgufType::kArray,
+            raw(static_cast<uint32_t>(GgufType::kBool)) + raw(uint64_t{sliding.size()}) + sliding);
+  file.set("gemma4.embedding_length_per_layer_input", c["hidden_size_per_layer_input"].get<uint32_t>());
+  file.set("gemma4.final_logit_softcapping", c["final_logit_softcapping"].get<float>());
+  file.set("tokenizer.ggml.add_space_prefix", false);
+  writer.write_tokenizer("gemma4", nullptr);
+  std::vector<float> divisors(32, 1e30f);
+  std::fill(divisors.begin(), divisors.begin() + 8, 1.0f);
+  file.f32("rope_freqs.weight", {32}, divisors);
+  const Json& audio = writer.config()["audio_config"];
+  writer.encoder.set("general.architecture", "clip").set("clip.audio.projector_type", "gemma4a");
+  writer.encoder.set("clip.audio.block_count", audio["num_hidden_layers"].get<uint32_t>());
+  writer.encoder.set("clip.audio.embedding_length", audio["hidden_size"].get<uint32_t>());
+  writer.encoder.set("clip.audio.attention.head_count", audio["num_attention_heads"].get<uint32_t>());
+  writer.write_tensors();
+  compare(folder, writer, true);
+}
+
+TEST_F(GgufConvert, LlamaThreesScalingComesBack) {
+  for (const auto& [factor, low, high] : {std::tuple{8.0, 1.0, 4.0}, {32.0, 1.0, 4.0}, {4.0, 2.0, 9.0}}) {
+    GgufFile file;
+    file.set("general.architecture", "llama").set("llama.block_count", 1u).set("llama.context_length", 1024u);
+    file.set("llama.embedding_length", 256u).set("llama.feed_forward_length", 8u);
+    file.set("llama.attention.head_count", 2u).set("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    file.set("llama.rope.freq_base", 500000.0f);
+    file.f32("token_embd.weight", {1, 256}, std::vector<float>(256));
+    std::vector<float> divisors;
+    for (int i = 0; i < 64; ++i) {
+      const double turns = 8192 * std::pow(500000.0, -i / 64.0) / (2 * M_PI);
+      const double smooth = std::clamp((turns - low) / (high - low), 0.0, 1.0);
+      divisors.push_back(static_cast<float>(1 / ((1 - smooth) / factor + smooth)));
+    }
+    file.f32("rope_freqs.weight", {64}, divisors);
+    write_text(temp_ / "model.gguf", file.text());
+    const Json scaling = open_gguf(temp_ / "model.gguf", {}).config["rope_scaling"];
+    EXPECT_EQ(scaling["rope_type"], "llama3");
+    EXPECT_EQ(scaling["factor"], factor);
+    EXPECT_NEAR(scaling["low_freq_factor"].get<double>(), low, 1e-2);
+    EXPECT_NEAR(scaling["high_freq_factor"].get<double>(), high, 1e-2);
+    divisors[30] *= 1.1f;
+    GgufFile bad = file;
+    write_text(temp_ / "model.gguf", bad.text());
+  }
+}
+
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+TEST_F(GgufConvert, RefusesByName) {
+  EXPECT_HAS(error(GgufFile().set("general.architecture", "mamba").text()),
+             "expected llama, gemma3, gemma4, got mamba");
+  EXPECT_HAS(error(GgufFile().text()), "got none");
+  EXPECT_HAS(error(GgufFile().set("general.architecture", "clip").text()), "--mmproj");
+  EXPECT_HAS(error(GgufFile().set("general.architecture", "llama").set("general.type", "adapter").text()),
+             "LoRA");
+  EXPECT_HAS(error(GgufFile().set("general.architecture", "llama").set("split.count", 3u).text()), "--merge");
+  CheckpointWriter writer = llama();
+  writer.write_tensors();
+  const std::string good = writer.text.text();
+  EXPECT_HAS(error(good, GgufFile().set("general.architecture", "llama").text()), "is no encoder");
+  EXPECT_HAS(
+      error(good, GgufFile().set("general.architecture", "clip").set("clip.projector_type", "gemma3").text()),
+      "expected mlp, got gemma3");
+  std::string missing = good;
+  missing.replace(missing.find("llama.context_length"), 20, "llama.context_lengtX");
+  EXPECT_HAS(error(missing), "\"llama.context_length\": the metadata lacks this key");
+}
+
+TEST_F(GgufConvert, NamesTensorTypesThatItDoesNotRead) {
+  CheckpointWriter writer = llama();
+  writer.write_tensors();
+  std::string text = writer.text.text();
+  const size_t at = text.find("blk.0.ffn_up.weight") + 19 + 4 + 16;
+  text.replace(at, 4, raw(uint32_t{26}));  // I32 has the size of F32
+  const std::string message = error(text);
+  EXPECT_HAS(message, "blk.0.ffn_up.weight: dtype is not one that can be converted (expected F32, F16, Q4_0");
+  EXPECT_HAS(message, "got I32");
+}
+
+}  // namespace
+}  // namespace dovetail::convert

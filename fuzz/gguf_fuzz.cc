@@ -1,5 +1,5 @@
-// The header of a GGUF file, from any bytes, and the values of its tensors. What is accepted lies inside the
-// file.
+// A GGUF file, from any bytes: its header, the values of its tensors, the configuration and the tokenizer
+// that its metadata give. What is accepted lies inside the file.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 #include "convert/gguf.h"
+#include "convert/gguf_config.h"
+#include "convert/gguf_tokenizer.h"
 
 using namespace dovetail;
 
@@ -36,6 +38,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       convert::dequantize(type, first, block);
       convert::dequantize(type, first + tensor.bytes - tensor.info->block_bytes, block);
     }
+    if (const convert::GgufValue* name = gguf.find("general.architecture");
+        name != nullptr && std::holds_alternative<std::string_view>(*name)) {
+      std::vector<Problem> problems;
+      for (const auto architecture : {convert::GgufArchitecture::kLlama, convert::GgufArchitecture::kGemma3,
+                                      convert::GgufArchitecture::kGemma4}) {
+        convert::gguf_config(architecture, gguf, nullptr, problems);
+        convert::gguf_config(architecture, gguf, &gguf, problems);
+      }
+      convert::gguf_generation_config(gguf, problems);
+    }
+    std::vector<std::string> notes;
+    convert::gguf_tokenizer_json(gguf, notes);
   } catch (const Error& error) {
     if (error.problems().empty()) std::abort();
   }

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "dovetail_rust.h"
+#include "package/jinja.h"
 
 namespace dovetail::convert {
 namespace {
@@ -13,12 +13,6 @@ namespace {
 // Messages that no template contains. Letters alone, so that nothing trims or escapes them.
 constexpr std::string_view kSystem = "qzSystemzq", kUser1 = "qzFirstzq", kReply = "qzReplyzq",
                            kUser2 = "qzSecondzq";
-
-std::string take(DovetailRustText text) {
-  std::string out(text.data, text.size);
-  dovetail_rust_free_text(text);
-  return out;
-}
 
 std::string common_suffix(std::string_view a, std::string_view b) {
   size_t size = 0;
@@ -66,7 +60,12 @@ class Deriver {
       values["messages"].push_back({{"role", message.role}, {"content", message.text}});
     values["bos_token"] = chat_.bos_token;
     values["eos_token"] = chat_.eos_token;
-    std::string out = render_template(chat_.text, values);
+    std::string out;
+    try {
+      out = package::render_jinja(chat_.text, values);
+    } catch (const Error& error) {
+      refuse(error.problems().front().message);
+    }
     const std::string& bos = chat_.bos_token;
     begins_with_bos_ = !bos.empty() && out.starts_with(bos) &&
                        (messages.size() < 3 ? once_ : out.find(bos, 1) == std::string::npos);
@@ -238,15 +237,6 @@ class Deriver {
 };
 
 }  // namespace
-
-std::string render_template(std::string_view text, const Json& values) {
-  const std::string json = values.dump();
-  DovetailRustText out, error;
-  if (dovetail_template_render(text.data(), text.size(), json.data(), json.size(), &out, &error))
-    return take(out);
-  throw Error(ErrorCode::kUnsupported,
-              Problem{.message = "the template can't be rendered: " + take(error), .field = "chat_template"});
-}
 
 Json conversation_template(const ChatTemplate& chat, const std::string& source,
                            std::vector<std::string>& notes) {

@@ -12,10 +12,6 @@
 
 namespace dovetail::convert {
 
-// A Jinja template with `values`, an object of variables. Throws Error kUnsupported with what the template or
-// its reader says.
-std::string render_template(std::string_view text, const Json& values);
-
 struct ChatTemplate {
   std::string text;
   std::string bos_token;  // as text; empty: none

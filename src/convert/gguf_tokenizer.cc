@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, SentencePiece's space
 constexpr int64_t kMaxTokens = 1 << 22;
-constexpr size_t kMaxPieceBytes = 1 << 12;  // of a piece that merges are sought for
+constexpr size_t kMaxPieceBytes = 256;  // of a piece that merges are sought for
 
 enum TokenType : int64_t {
   kNormal = 1,

@@ -110,6 +110,7 @@ TEST(ChatTemplate, RefusesWhatHasNoSuchForm) {
             std::string::npos);
   EXPECT_NE(refusal("{% if").find("can't be rendered"), std::string::npos);
   EXPECT_NE(refusal("{{ raise_exception('not today') }}").find("not today"), std::string::npos);
+  EXPECT_NE(refusal("{{ 'x' * 1000000000000 }}").find("can't be rendered"), std::string::npos);
   EXPECT_NE(refusal("{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}")
                 .find("can't be rendered"),
             std::string::npos);

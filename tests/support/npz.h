@@ -1,5 +1,5 @@
-// Reads the arrays of a .npz file that numpy wrote: float32, int64, int32 or uint8. For tests: the files are our
-// own.
+// Reads the arrays of a .npz file that numpy wrote: float32, int64, int32 or uint8. For tests: the files are
+// our own.
 #pragma once
 
 #include <cstdint>

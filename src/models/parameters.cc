@@ -1,5 +1,7 @@
 #include "models/parameters.h"
 
+#include <xmmintrin.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -47,17 +49,35 @@ std::vector<float> widen(const TensorRef& tensor, int64_t count) {
   return out;
 }
 
-// [rows, cols] to [cols, rows], in squares that stay in the first-level cache.
+// [rows, cols] to [cols, rows] by way of a small square: lines of memory are written whole, which strides of
+// a power of two would otherwise throw out of the cache half done.
 template <typename T>
 void transpose(const std::byte* from, int64_t rows, int64_t cols, std::byte* to) {
-  constexpr int64_t kSide = 32;
+  constexpr int64_t kSide = 32, kBytes = sizeof(T);
+  alignas(16) T square[kSide][kSide];
   for (int64_t r = 0; r < rows; r += kSide) {
+    const int64_t height = std::min(kSide, rows - r);
     for (int64_t c = 0; c < cols; c += kSide) {
-      for (int64_t j = c; j < std::min(cols, c + kSide); ++j) {
-        for (int64_t i = r; i < std::min(rows, r + kSide); ++i)
-          std::memcpy(to + (j * rows + i) * static_cast<int64_t>(sizeof(T)),
-                      from + (i * cols + j) * static_cast<int64_t>(sizeof(T)), sizeof(T));
+      const int64_t width = std::min(kSide, cols - c);
+      const auto source = [&](int64_t i, int64_t j) { return from + ((r + i) * cols + c + j) * kBytes; };
+      if (kBytes == 4 && height == kSide && width == kSide) {
+        for (int64_t i = 0; i < kSide; i += 4) {
+          for (int64_t j = 0; j < kSide; j += 4) {
+            __m128 line[4];
+            for (int64_t k = 0; k < 4; ++k)
+              line[k] = _mm_loadu_ps(reinterpret_cast<const float*>(source(i + k, j)));
+            _MM_TRANSPOSE4_PS(line[0], line[1], line[2], line[3]);
+            for (int64_t k = 0; k < 4; ++k)
+              _mm_store_ps(reinterpret_cast<float*>(&square[j + k][i]), line[k]);
+          }
+        }
+      } else {
+        for (int64_t i = 0; i < height; ++i) {
+          for (int64_t j = 0; j < width; ++j) std::memcpy(&square[j][i], source(i, j), sizeof(T));
+        }
       }
+      for (int64_t j = 0; j < width; ++j)
+        std::memcpy(to + ((c + j) * rows + r) * kBytes, square[j], static_cast<size_t>(height * kBytes));
     }
   }
 }

@@ -32,7 +32,7 @@ void check_folder(const fs::path& dir) {
     throw Error(
         ErrorCode::kNotFound,
         Problem{
-            .message = fs::exists(dir, ec) ? "is not a folder" : "folder does not exist",
+            .message = fs::exists(dir, ec) ? "is neither a folder nor a GGUF file" : "folder does not exist",
             .source = dir.string(),
             .expected = "a folder with config.json, tokenizer.json and safetensors files, or a GGUF file"});
   }
@@ -217,11 +217,12 @@ ConvertSummary convert(const ConvertOptions& options) {
   if (!options.mmproj.empty()) {
     throw Error(ErrorCode::kUsage, "--mmproj belongs to a GGUF file; a folder holds its encoders itself");
   }
-  check_folder(options.checkpoint);
-  const Json config = read_document(options.checkpoint, kConfig);
-  if (options.quantization == nullptr) {
+  std::error_code ec;
+  if (options.quantization == nullptr && fs::is_directory(options.checkpoint, ec)) {
     throw Error(ErrorCode::kUsage, "--quantization is required for a folder; a GGUF file has a default");
   }
+  check_folder(options.checkpoint);
+  const Json config = read_document(options.checkpoint, kConfig);
   const models::ModelPlan plan = models::plan_model(config, *options.quantization, kConfig);
   return convert_with_plan(plan, config, options);
 }

@@ -19,6 +19,8 @@ namespace {
 using namespace dovetail::testing;
 namespace fs = std::filesystem;
 
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
 const fs::path kExamples = DOVETAIL_EXAMPLES;
 
 void common(CheckpointWriter& writer, const std::string& architecture) {
@@ -230,20 +232,17 @@ TEST_F(GgufConvert, LlamaThreesScalingComesBack) {
       const double smooth = std::clamp((turns - low) / (high - low), 0.0, 1.0);
       divisors.push_back(static_cast<float>(1 / ((1 - smooth) / factor + smooth)));
     }
-    file.f32("rope_freqs.weight", {64}, divisors);
-    write_text(temp_ / "model.gguf", file.text());
+    write_text(temp_ / "model.gguf", GgufFile(file).f32("rope_freqs.weight", {64}, divisors).text());
     const Json scaling = open_gguf(temp_ / "model.gguf", {}).config["rope_scaling"];
     EXPECT_EQ(scaling["rope_type"], "llama3");
     EXPECT_EQ(scaling["factor"], factor);
     EXPECT_NEAR(scaling["low_freq_factor"].get<double>(), low, 1e-2);
     EXPECT_NEAR(scaling["high_freq_factor"].get<double>(), high, 1e-2);
     divisors[30] *= 1.1f;
-    GgufFile bad = file;
-    write_text(temp_ / "model.gguf", bad.text());
+    EXPECT_HAS(error(GgufFile(file).f32("rope_freqs.weight", {64}, divisors).text()),
+               "value 30 is not that of Llama 3's scaling");
   }
 }
-
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST_F(GgufConvert, RefusesByName) {
   EXPECT_HAS(error(GgufFile().set("general.architecture", "mamba").text()),

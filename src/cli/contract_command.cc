@@ -19,6 +19,7 @@ using contract::MatchContext;
 
 struct CheckOptions {
   std::string manifest;
+  bool no_manifest = false;
   std::string metadata;
   std::string chat_config;
   std::string device;
@@ -54,9 +55,11 @@ void check(const CheckOptions& options) {
   MatchContext context;
   context.manifest_source = options.manifest;
   context.metadata_source = options.metadata;
-  collect(options.manifest, problems, [&](const std::string& bytes) {
-    manifest = contract::parse_package_manifest(bytes, options.manifest);
-  });
+  if (!options.no_manifest) {
+    collect(options.manifest, problems, [&](const std::string& bytes) {
+      manifest = contract::parse_package_manifest(bytes, options.manifest);
+    });
+  }
   collect(options.metadata, problems,
           [&](const std::string& bytes) { library = contract::parse_metadata(bytes, options.metadata); });
   if (!options.chat_config.empty()) {
@@ -75,12 +78,18 @@ void check(const CheckOptions& options) {
   if (library && manifest) {
     for (Problem& problem : contract::match(*manifest, *library, context))
       problems.push_back(std::move(problem));
-  } else if (library) {
+  } else if (library && !options.no_manifest) {
     problems.insert(problems.end(), library->artifact_problems.begin(), library->artifact_problems.end());
   }
   if (!problems.empty()) throw Error(ErrorCode::kMismatch, std::move(problems));
-  for (const Problem& note : contract::review(*library, context)) {
+  // Without a manifest the artifact means nothing, not even that it is odd.
+  for (const Problem& note :
+       options.no_manifest ? std::vector<Problem>() : contract::review(*library, context)) {
     std::fprintf(stderr, "note: %s\n", printable(note.text(), 2000).c_str());
+  }
+  if (options.no_manifest) {
+    std::printf("without a manifest there is no contract: the library loads as before\n");
+    return;
   }
   std::printf("package and library fit\n  interface_id        %s\n  parameter_schema_id %s\n",
               manifest->interface_id.c_str(), manifest->parameter_schema_id.c_str());
@@ -98,7 +107,13 @@ void add_contract_command(CLI::App& app, int&) {
   const auto add = [&](const char* name, std::string& value, const char* help) {
     return check_command->add_option(name, value, help)->check(CLI::ExistingFile)->type_name("FILE");
   };
-  add("--manifest", options->manifest, "mlc-model-manifest.json of the package")->required();
+  CLI::Option_group* const package = check_command->add_option_group("package");
+  package->add_option("--manifest", options->manifest, "mlc-model-manifest.json of the package")
+      ->check(CLI::ExistingFile)
+      ->type_name("FILE");
+  package->add_flag("--no-manifest", options->no_manifest,
+                    "The package has none: the library's artifact is not consulted");
+  package->require_option(1);
   add("--metadata", options->metadata, "the JSON text that the library's _metadata function returns")
       ->required();
   add("--chat-config", options->chat_config,

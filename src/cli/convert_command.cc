@@ -22,6 +22,7 @@ struct ConvertArguments {
   std::string output;
   std::string quantization;
   std::string chat_template = "file";
+  bool no_manifest = false;
   int threads = 0;
 };
 
@@ -84,6 +85,8 @@ void add_convert_command(CLI::App& app, int&) {
                    "of a GGUF file: the file's own, or that of the model's family (file, family)")
       ->check(CLI::IsMember({"file", "family"}))
       ->capture_default_str();
+  command->add_flag("--no-manifest", arguments->no_manifest,
+                    "write no mlc-model-manifest.json, and the model configuration in MLC's older form");
   command->add_option("--threads", arguments->threads, "number of threads; default: one per CPU")
       ->check(CLI::Range(1, 1024));
   command->callback([arguments] {
@@ -95,6 +98,7 @@ void add_convert_command(CLI::App& app, int&) {
          .quantization =
              arguments->quantization.empty() ? nullptr : &models::find_quantization(arguments->quantization),
          .family_chat_template = arguments->chat_template == "family",
+         .manifest = !arguments->no_manifest,
          .threads = arguments->threads,
          .cancel = interrupt.flag()});
     print_summary(*arguments, summary);

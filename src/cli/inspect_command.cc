@@ -166,7 +166,8 @@ void inspect_package(const fs::path& dir) {
   if (package.manifest) {
     print_manifest(*package.manifest);
   } else {
-    print_row("contract", "none: the package has no " + std::string(contract::kManifestFile));
+    print_row("contract",
+              "none: the package has no " + std::string(contract::kManifestFile) + " and takes text only");
   }
   print_parts(tensors);
 }
@@ -240,7 +241,11 @@ void print_metadata(const contract::LibraryMetadata& metadata) {
   if (metadata.params)
     print_row("parameters", counted(static_cast<int64_t>(metadata.params->size()), "tensor"));
   for (const Problem& problem : metadata.artifact_problems) print_row("bad contract", problem.text());
-  if (!metadata.artifact) return;
+  if (!metadata.artifact) {
+    if (metadata.artifact_problems.empty())
+      print_row("contract", "none: for packages without " + std::string(contract::kManifestFile));
+    return;
+  }
   const contract::CompiledProgram& artifact = *metadata.artifact;
   print_heading("contract");
   for (const auto& [name, program] : artifact.programs) {
@@ -356,8 +361,8 @@ void run_inspect(const fs::path& path) {
     throw Error(ErrorCode::kNotFound,
                 Problem{.message = "there is no such file or folder", .source = path.string()});
   if (!fs::is_directory(path, ec)) return inspect_file(path);
-  for (const std::string_view name :
-       {package::kTensorCacheFile, package::kChatConfigFile, contract::kManifestFile}) {
+  for (const std::string_view name : {package::kTensorCacheFile, package::kOldTensorCacheFile,
+                                      package::kChatConfigFile, contract::kManifestFile}) {
     if (fs::exists(path / name, ec)) return inspect_package(path);
   }
   if (fs::exists(path / "config.json", ec)) return inspect_checkpoint(path);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "cli/commands.h"
 #include "cli/npz.h"
 #include "cli/open_engine.h"
@@ -17,16 +18,24 @@ struct LogitsArguments {
   bool system_given = false;  // an empty one takes the package's away
   std::string message;
   std::vector<MediaArgument> media;
+  std::vector<int32_t> prompt_ids;
   std::vector<int32_t> reply_ids;
   std::string output;
 };
 
-void run_logits(const LogitsArguments& arguments) {
+engine::Engine::Logits compute(const LogitsArguments& arguments) {
+  if (!arguments.prompt_ids.empty() && !arguments.media.empty())
+    throw Error(ErrorCode::kUsage, "--prompt-ids are the whole prompt: media go with --message");
   const Session session = open_session(arguments.engine, arguments.media, false);
+  if (!arguments.prompt_ids.empty()) return session.engine->logits(arguments.prompt_ids, arguments.reply_ids);
   engine::Conversation conversation;
   if (arguments.system_given) conversation.system = arguments.system;
   conversation.turns.push_back(user_turn(session.media, arguments.message));
-  const engine::Engine::Logits logits = session.engine->logits(conversation, arguments.reply_ids);
+  return session.engine->logits(conversation, arguments.reply_ids);
+}
+
+void run_logits(const LogitsArguments& arguments) {
+  const engine::Engine::Logits logits = compute(arguments);
   const std::vector<int64_t> ids(logits.prompt_ids.begin(), logits.prompt_ids.end());
   NpzFile file;
   file.add("prompt_token_ids", std::span(ids), {static_cast<int64_t>(ids.size())});
@@ -46,7 +55,13 @@ void add_logits_command(CLI::App& app, int&) {
                       "The compiled library; default: the package's own");
   CLI::Option* system =
       command->add_option("--system", arguments->system, "The system message; default: the package's");
-  command->add_option("--message", arguments->message, "The message")->required();
+  CLI::Option_group* const prompt = command->add_option_group("prompt");
+  prompt->add_option("--message", arguments->message, "The message");
+  prompt
+      ->add_option("--prompt-ids", arguments->prompt_ids,
+                   "Token ids of the whole prompt, separated by commas, instead of a message")
+      ->delimiter(',');
+  prompt->require_option(1);
   add_media_options(*command, arguments->media);
   command->add_option("--reply-ids", arguments->reply_ids, "Token ids of the reply, separated by commas")
       ->delimiter(',')

@@ -105,7 +105,7 @@ std::string library_metadata(const models::ModelPlan& plan, const std::vector<op
   }
   out["kv_cache"] = plan.kv_cache;
   out["memory_usage"] = plan.memory_usage;
-  out["artifact"] = contract::to_json(plan.artifact(models::Target::kCpu));
+  if (plan.has_manifest) out["artifact"] = contract::to_json(plan.artifact(models::Target::kCpu));
   Json cpu = Json::array();
   for (const ops::Level level : levels) cpu.push_back(ops::level_name(level));
   out["dovetail"] = {{"version", DOVETAIL_VERSION},

@@ -14,6 +14,7 @@
 #include "contract/manifest.h"
 #include "ops/ops.h"
 #include "package/chat_config.h"
+#include "package/package.h"
 
 namespace dovetail::compile {
 namespace fs = std::filesystem;
@@ -83,13 +84,12 @@ std::vector<ops::Level> parse_levels(const std::string& text) {
 models::ModelPlan plan_package(const fs::path& package) {
   const package::ChatConfig config = package::read_chat_config(package);
   const std::string source = (package / package::kChatConfigFile).string() + " model_config";
-  models::ModelPlan plan =
-      models::plan_model(config.model_config, models::find_quantization(config.quantization), source);
+  const models::Quantization& quantization = models::find_quantization(config.quantization);
+  const std::optional<contract::PackageManifest> manifest = package::read_manifest(package);
+  if (!manifest)
+    return models::plan_without_manifest(config.model_type, config.model_config, quantization, source);
   const fs::path manifest_path = package / contract::kManifestFile;
-  std::error_code ec;
-  if (!fs::exists(manifest_path, ec)) return plan;
-  const contract::PackageManifest manifest =
-      contract::parse_package_manifest(read_file(manifest_path), manifest_path.string());
+  models::ModelPlan plan = models::plan_model(config.model_config, quantization, source);
   const contract::PackageManifest own = plan.manifest();
   std::vector<Problem> problems;
   const auto compare = [&](const char* field, const std::string& expected, const std::string& actual) {
@@ -101,8 +101,8 @@ models::ModelPlan plan_package(const fs::path& package) {
                         .actual = actual,
                         .hint = "convert the checkpoint again with this version, then compile"});
   };
-  compare("interface_id", own.interface_id, manifest.interface_id);
-  compare("weights.parameter_schema_id", own.parameter_schema_id, manifest.parameter_schema_id);
+  compare("interface_id", own.interface_id, manifest->interface_id);
+  compare("weights.parameter_schema_id", own.parameter_schema_id, manifest->parameter_schema_id);
   if (!problems.empty()) throw Error(ErrorCode::kMismatch, std::move(problems));
   return plan;
 }

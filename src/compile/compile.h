@@ -15,8 +15,9 @@ namespace dovetail::compile {
 // "x86-64-v3,x86-64-v4" → levels, lowest first. Throws Error kUsage for unknown names or an empty list.
 std::vector<ops::Level> parse_levels(const std::string& text);
 
-// The plan of a package: its configuration and quantization, checked against its manifest. Throws Error
-// kMismatch when this version would compute other identifiers than the manifest holds.
+// The plan of a package: its configuration and quantization, checked against its manifest. Of a package
+// without one: text alone, from MLC's form of the configuration, and the library has no artifact. Throws
+// Error kMismatch when this version would compute other identifiers than the manifest holds.
 models::ModelPlan plan_package(const std::filesystem::path& package);
 
 struct CompileResult {

@@ -64,6 +64,7 @@ void check_vocabulary(const models::ModelPlan& plan, const package::Tokenizer& t
 
 ChatConfig build_chat_config(const models::ModelPlan& plan, const Json& config, const Json& generation_config,
                              const package::Tokenizer& tokenizer, std::vector<std::string> tokenizer_files,
+                             const std::optional<CheckpointTemplate>& chat_template,
                              std::vector<std::string>& notes) {
   ProblemList problems;
   Documents documents;
@@ -96,6 +97,7 @@ ChatConfig build_chat_config(const models::ModelPlan& plan, const Json& config, 
   out.tokenizer_info = tokenizer.tokenizer_info();
   out.conv_template =
       package::read_conv_template(plan.conv_template, "the model's definition", "conv_template", problems);
+  if (chat_template) derive_conv_template(*chat_template, tokenizer, out.conv_template, notes);
   if (const auto ids = documents.ids("pad_token_id"); !ids.empty()) out.pad_token_id = ids[0];
   if (const auto ids = documents.ids("bos_token_id"); !ids.empty()) out.bos_token_id = ids[0];
   if (auto ids = documents.ids("eos_token_id"); !ids.empty()) out.eos_token_ids = std::move(ids);

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
+#include "convert/checkpoint_template.h"
 #include "models/plan.h"
 #include "package/chat_config.h"
 #include "package/tokenizer.h"
@@ -18,12 +20,14 @@ inline constexpr const char* kTokenizerFiles[] = {"tokenizer.model",   "tokenize
                                                   "added_tokens.json", "tokenizer_config.json"};
 
 // Sampling values and token ids come from generation_config.json, then config.json, then MLC's defaults; all
-// eos ids of generation_config.json become stop tokens. Appends to `notes` what the user should know. Throws
+// eos ids of generation_config.json become stop tokens. Appends to `notes` what the user should know.
+// The conversation template is that of the model's family, with what `chat_template` says instead. Throws
 // Error kMalformed with all problems of generation_config.json, and kMismatch when the tokenizer has ordinary
 // tokens beyond the model's vocabulary.
 package::ChatConfig build_chat_config(const models::ModelPlan& plan, const Json& config,
                                       const Json& generation_config, const package::Tokenizer& tokenizer,
                                       std::vector<std::string> tokenizer_files,
+                                      const std::optional<CheckpointTemplate>& chat_template,
                                       std::vector<std::string>& notes);
 
 }  // namespace dovetail::convert

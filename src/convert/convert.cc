@@ -1,5 +1,6 @@
 #include "convert/convert.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <system_error>
@@ -11,8 +12,10 @@
 #include "base/thread_pool.h"
 #include "convert/chat_config_builder.h"
 #include "convert/checkpoint.h"
+#include "convert/checkpoint_template.h"
 #include "convert/gguf_model.h"
 #include "convert/gguf_tokenizer.h"
+#include "convert/preprocessor.h"
 #include "convert/weight_stream.h"
 #include "package/content_hashes.h"
 #include "package/tensor_cache.h"
@@ -116,6 +119,7 @@ struct Inputs {
   Json generation_config;
   std::vector<TokenizerFile> tokenizer_files;
   package::Tokenizer tokenizer;
+  std::optional<CheckpointTemplate> chat_template;
   std::vector<std::string> notes;
 };
 
@@ -126,8 +130,15 @@ ConvertSummary write_package(const models::ModelPlan& plan, Inputs inputs, const
   mapping.notes.insert(mapping.notes.begin(), inputs.notes.begin(), inputs.notes.end());
   std::vector<std::string> tokenizer_files;
   for (const TokenizerFile& file : inputs.tokenizer_files) tokenizer_files.push_back(file.name);
-  const package::ChatConfig chat_config = build_chat_config(plan, inputs.config, inputs.generation_config,
-                                                            inputs.tokenizer, tokenizer_files, mapping.notes);
+  package::ChatConfig chat_config =
+      build_chat_config(plan, inputs.config, inputs.generation_config, inputs.tokenizer, tokenizer_files,
+                        inputs.chat_template, mapping.notes);
+  if (!options.manifest) {
+    chat_config.model_config = plan.mlc_config;
+    chat_config.sliding_window_size = plan.mlc_sliding_window_size;
+    if (plan.tasks.front().second.inputs.size() > 1)
+      mapping.notes.push_back("without a manifest Dovetail takes text only from this package");
+  }
 
   ConvertSummary summary{.model_type = plan.model_type, .quantization = std::string(plan.quantization->name)};
   for (const models::Parameter& parameter : plan.parameters) summary.parameter_bytes += parameter.bytes();
@@ -149,8 +160,10 @@ ConvertSummary write_package(const models::ModelPlan& plan, Inputs inputs, const
     files.push_back(write_tokenizer_file(file, output.staging()));
   files.push_back(
       write_document(output.staging(), package::kChatConfigFile, package::chat_config_text(chat_config)));
-  files.push_back(write_document(output.staging(), contract::kManifestFile,
-                                 contract::to_json(plan.manifest()).dump(2) + "\n"));
+  if (options.manifest) {
+    files.push_back(write_document(output.staging(), contract::kManifestFile,
+                                   contract::to_json(plan.manifest()).dump(2) + "\n"));
+  }
   package::write_content_hashes(output.staging(), files);
   for (const package::FileHash& file : files) summary.package_bytes += file.bytes;
   summary.package_bytes += static_cast<int64_t>(fs::file_size(output.staging() / package::kHashesFile));
@@ -184,21 +197,23 @@ ConvertSummary convert_gguf(const ConvertOptions& options) {
                         .generation_config = model.generation_config,
                         .tokenizer_files = {{.name = kTokenizer, .text = json}},
                         .tokenizer = package::Tokenizer::from_json(json, kTokenizer),
+                        .chat_template = {},
                         .notes = std::move(notes)},
                        options);
 }
 
-}  // namespace
-
-ConvertSummary convert_with_plan(const models::ModelPlan& plan, const Json& config,
-                                 const ConvertOptions& options) {
+ConvertSummary convert_folder(const models::ModelPlan& plan, const Json& config, Checkpoint checkpoint,
+                              std::vector<std::string> notes, const ConvertOptions& options) {
   std::error_code ec;
   std::vector<TokenizerFile> files;
   for (const char* name : kTokenizerFiles) {
     const fs::path path = options.checkpoint / name;
     if (fs::is_regular_file(path, ec)) files.push_back({.name = name, .copied_from = path});
   }
-  Checkpoint checkpoint = open_checkpoint(options.checkpoint);
+  check_preprocessor(plan, options.checkpoint, notes);
+  std::optional<CheckpointTemplate> chat_template = find_chat_template(options.checkpoint, notes);
+  if (!chat_template)
+    notes.push_back("the checkpoint has no chat template: that of the model's family is used");
   Json generation_config = fs::exists(options.checkpoint / kGenerationConfig, ec)
                                ? read_document(options.checkpoint, kGenerationConfig)
                                : Json::object();
@@ -208,8 +223,33 @@ ConvertSummary convert_with_plan(const models::ModelPlan& plan, const Json& conf
                         .generation_config = std::move(generation_config),
                         .tokenizer_files = std::move(files),
                         .tokenizer = package::Tokenizer::from_file(options.checkpoint / kTokenizer),
-                        .notes = {}},
+                        .chat_template = std::move(chat_template),
+                        .notes = std::move(notes)},
                        options);
+}
+
+// True for a model with an output head of its own of which the checkpoint has nothing.
+bool lacks_head(const models::ModelPlan& plan, const Checkpoint& checkpoint) {
+  const auto is_head = [](const std::string& name) { return name.ends_with("lm_head.weight"); };
+  const bool wanted = std::any_of(plan.weights.begin(), plan.weights.end(),
+                                  [&](const models::Weight& weight) { return is_head(weight.name); });
+  return wanted && std::none_of(checkpoint.tensors.begin(), checkpoint.tensors.end(),
+                                [&](const CheckpointTensor& tensor) { return is_head(tensor.name); });
+}
+
+// The configuration with the output head tied to the embedding table.
+Json tied(Json config) {
+  config["tie_word_embeddings"] = true;
+  if (config.contains("text_config") && config["text_config"].is_object())
+    config["text_config"]["tie_word_embeddings"] = true;
+  return config;
+}
+
+}  // namespace
+
+ConvertSummary convert_with_plan(const models::ModelPlan& plan, const Json& config,
+                                 const ConvertOptions& options) {
+  return convert_folder(plan, config, open_checkpoint(options.checkpoint), {}, options);
 }
 
 ConvertSummary convert(const ConvertOptions& options) {
@@ -224,7 +264,15 @@ ConvertSummary convert(const ConvertOptions& options) {
   check_folder(options.checkpoint);
   const Json config = read_document(options.checkpoint, kConfig);
   const models::ModelPlan plan = models::plan_model(config, *options.quantization, kConfig);
-  return convert_with_plan(plan, config, options);
+  Checkpoint checkpoint = open_checkpoint(options.checkpoint);
+  if (!lacks_head(plan, checkpoint)) return convert_folder(plan, config, std::move(checkpoint), {}, options);
+  // Files without shared tensors leave the head of a tied model out, whatever its configuration says.
+  const Json shared = tied(config);
+  return convert_folder(
+      models::plan_model(shared, *options.quantization, kConfig), shared, std::move(checkpoint),
+      {"lm_head.weight is not in the checkpoint: the embedding table is used for both, though "
+       "config.json does not tie them"},
+      options);
 }
 
 }  // namespace dovetail::convert

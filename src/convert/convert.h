@@ -20,6 +20,7 @@ struct ConvertOptions {
   const models::Quantization* quantization = nullptr;
   // Use the conversation template of the model's family, whatever the GGUF file's chat template says.
   bool family_chat_template = false;
+  bool manifest = true;                       // false: a package as MLC's older tools make it
   int threads = 0;                            // 0: as many as CPUs
   const std::atomic<bool>* cancel = nullptr;  // the conversion stops soon after it becomes true
 };

@@ -33,15 +33,16 @@ struct Media {
 
 using Part = std::variant<std::string, std::shared_ptr<const Media>>;
 
-enum class Role { kUser, kAssistant };
+// A system turn stands before all others; several are joined by a blank line.
+enum class Role { kSystem, kUser, kAssistant };
 
 struct Turn {
   Role role = Role::kUser;
-  std::vector<Part> parts;  // in order; an assistant's are text only
+  std::vector<Part> parts;  // in order; only a user's may be media
 };
 
 struct Conversation {
-  std::optional<std::string> system;  // absent: the package's own system message
+  std::optional<std::string> system;  // before system turns; without either: the package's own
   std::vector<Turn> turns;            // the last one is the user's
 };
 

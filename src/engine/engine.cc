@@ -72,10 +72,11 @@ Engine::Engine(library::Model model, const EngineOptions& options)
   if (options.exact && !program.set_precision("exact")) {
     throw Error(ErrorCode::kUnsupported, "this library has no exact mode");
   }
-  model_.program.create_kv_cache({.max_total_length = context_window_,
-                                  .prefill_chunk = prefill_chunk_,
-                                  .page_size = kPageSize,
-                                  .sliding_window = config.sliding_window_size > 0});
+  model_.program.create_kv_cache(
+      {.max_total_length = context_window_,
+       .prefill_chunk = prefill_chunk_,
+       .page_size = kPageSize,
+       .sliding_window = metadata.sliding_window_size.value_or(config.sliding_window_size) > 0});
   const std::array<int32_t, 1> any_token = {0};
   hidden_size_ = program.embed(any_token).width;
   // The first call binds the weights; a library that copies them has read every page once.
@@ -107,10 +108,11 @@ Prompt Engine::prompt(const Conversation& conversation) {
     if (id >= 0 && id < model_.chat_config.vocab_size) continue;
     throw Error(
         ErrorCode::kMismatch,
-        Problem{.message = "the tokenizer gave a token that the model does not have",
+        Problem{.message = "the prompt has a token that the model does not have",
                 .expected = "below " + std::to_string(model_.chat_config.vocab_size),
                 .actual = std::to_string(id),
-                .hint = "the package's tokenizer belongs to another model: convert the package again"});
+                .hint = "the package's tokenizer or conversation template belongs to another model: convert "
+                        "the package again"});
   }
   return prompt;
 }
@@ -386,8 +388,19 @@ library::Rows Engine::prefill(const Prompt& prompt) {
 }
 
 Engine::Logits Engine::logits(const Conversation& conversation, std::span<const int32_t> reply_ids) {
+  return logits(this->prompt(conversation), reply_ids);
+}
+
+Engine::Logits Engine::logits(std::span<const int32_t> prompt_ids, std::span<const int32_t> reply_ids) {
+  if (prompt_ids.empty()) throw Error(ErrorCode::kUsage, "a prompt has at least one token id");
+  check_ids(prompt_ids);
+  Prompt prompt{.ids = {prompt_ids.begin(), prompt_ids.end()}};
+  prompt.modality_ids.assign(prompt.ids.size(), 0);
+  return logits(prompt, reply_ids);
+}
+
+Engine::Logits Engine::logits(const Prompt& prompt, std::span<const int32_t> reply_ids) {
   check_ids(reply_ids);
-  const Prompt prompt = this->prompt(conversation);
   check_context(prompt, static_cast<int64_t>(reply_ids.size()));
   Logits result{.prompt_ids = prompt.ids,
                 .rows = 1 + static_cast<int64_t>(reply_ids.size()),

@@ -101,6 +101,8 @@ class Engine {
     int64_t vocab = 0;
   };
   Logits logits(const Conversation& conversation, std::span<const int32_t> reply_ids);
+  // The same for the ids of a prompt of text.
+  Logits logits(std::span<const int32_t> prompt_ids, std::span<const int32_t> reply_ids);
 
   // Token by token without a conversation, for measurements: forgets what the KV cache holds, ...
   void restart();
@@ -116,6 +118,7 @@ class Engine {
   library::Rows run_adapter(const Media& media) const;
 
  private:
+  Logits logits(const Prompt& prompt, std::span<const int32_t> reply_ids);
   int64_t media_rows(const Media& media);
   library::Rows adapter_output(const Media& media, Timings& timings, const Callbacks& callbacks);
   void check_context(const Prompt& prompt, int64_t extra) const;

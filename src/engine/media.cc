@@ -14,25 +14,30 @@ namespace {
 
 // The media input of a processor type.
 template <class Processor>
-const std::pair<std::string, contract::Input>& find_input(const contract::Task& task, const std::string& kind,
+const std::pair<std::string, contract::Input>& find_input(const library::Model& model,
+                                                          const std::string& kind,
                                                           const std::string& source) {
   std::string names;
-  for (const auto& input : task.inputs) {
+  for (const auto& input : model.task.inputs) {
     if (std::holds_alternative<Processor>(input.second.processor)) return input;
     names += (names.empty() ? "" : ", ") + input.first;
   }
-  throw Error(ErrorCode::kUnsupported, Problem{.message = "this package does not take " + kind,
-                                               .source = source,
-                                               .expected = names,
-                                               .hint = "'dovetail inspect' lists what a package takes"});
+  throw Error(ErrorCode::kUnsupported,
+              Problem{.message = "this package does not take " + kind,
+                      .source = source,
+                      .expected = names,
+                      .hint = model.manifest ? "'dovetail inspect' lists what a package takes"
+                                             : "a package without " + std::string(contract::kManifestFile) +
+                                                   " takes text only: convert the checkpoint "
+                                                   "with a manifest"});
 }
 
 const auto& audio_input(const library::Model& model, const std::string& source) {
-  return find_input<contract::AudioDecode>(model.task, "audio", source);
+  return find_input<contract::AudioDecode>(model, "audio", source);
 }
 
 const auto& image_input(const library::Model& model, const std::string& source) {
-  return find_input<contract::ImageDecode>(model.task, "pictures", source);
+  return find_input<contract::ImageDecode>(model, "pictures", source);
 }
 
 [[noreturn]] void refuse_processor(const char* what, std::string expected, std::string actual) {

@@ -11,21 +11,41 @@ namespace {
 constexpr std::string_view kSystemPlaceholder = "{system_message}";
 constexpr std::string_view kUserPlaceholder = "{user_message}";
 constexpr std::string_view kAssistantPlaceholder = "{assistant_message}";
+constexpr std::string_view kFunctionPlaceholder = "{function_string}";
 
-// The text before and after a placeholder; a template without it keeps everything in front.
-struct Frame {
-  std::string before;
-  std::string after;
-};
-
-Frame split_template(const std::string& text, std::string_view placeholder) {
-  const size_t at = text.find(placeholder);
-  if (at == std::string::npos) return {text, ""};
-  return {text.substr(0, at), text.substr(at + placeholder.size())};
+// The texts between which a template's placeholder stands. A template without it keeps everything in front.
+std::vector<std::string> split_template(const std::string& text, std::string_view placeholder) {
+  std::vector<std::string> pieces;
+  size_t begin = 0;
+  for (size_t at = text.find(placeholder); at != std::string::npos; at = text.find(placeholder, begin)) {
+    pieces.push_back(text.substr(begin, at - begin));
+    begin = at + placeholder.size();
+  }
+  pieces.push_back(text.substr(begin));
+  if (pieces.size() == 1) pieces.emplace_back();
+  return pieces;
 }
 
-// Appends segments to a prompt. Text is collected until a medium or the end of a message comes, so that
-// neighbouring pieces are tokenized together.
+// There are no tools here: what a template says of them is its own text.
+std::string without_functions(std::string text, const package::ConvTemplate& conv_template) {
+  const std::string& functions =
+      conv_template.use_function_calling ? conv_template.function_string : std::string();
+  for (size_t at = 0; (at = text.find(kFunctionPlaceholder, at)) != std::string::npos; at += functions.size())
+    text.replace(at, kFunctionPlaceholder.size(), functions);
+  return text;
+}
+
+// A reply of an earlier turn without what the model thought before it.
+std::string without_reasoning(const std::string& text) {
+  constexpr std::string_view kEnd = "</think>";
+  const size_t at = text.rfind(kEnd);
+  if (at == std::string::npos) return text;
+  const size_t begin = text.find_first_not_of(" \t\r\n", at + kEnd.size());
+  return begin == std::string::npos ? "" : text.substr(begin);
+}
+
+// Appends segments to a prompt. Text is collected until a medium or the end comes: a prompt's text is
+// tokenized as a whole, as the checkpoints' own templates are.
 class Builder {
  public:
   Builder(const contract::Named<contract::Input>& inputs, const Encode& encode, const MediaRows& rows)
@@ -92,25 +112,91 @@ class Builder {
 };
 
 void check(const Conversation& conversation) {
-  if (conversation.turns.empty() || conversation.turns.back().role != Role::kUser) {
-    throw Error(ErrorCode::kUsage, "a conversation must end with a message of the user");
-  }
+  const auto refuse = [](const char* why) { throw Error(ErrorCode::kUsage, why); };
+  if (conversation.turns.empty() || conversation.turns.back().role != Role::kUser)
+    refuse("a conversation must end with a message of the user");
+  bool begun = false;
   for (const Turn& turn : conversation.turns) {
+    if (turn.role == Role::kSystem && begun) {
+      refuse(
+          "a system message must stand before all other messages: the package's conversation template has no "
+          "place for it in the middle of a conversation");
+    }
+    begun |= turn.role != Role::kSystem;
     for (const Part& part : turn.parts) {
-      if (turn.role == Role::kAssistant && !std::holds_alternative<std::string>(part)) {
-        throw Error(ErrorCode::kUsage, "only the user's messages may contain media");
-      }
+      if (turn.role != Role::kUser && !std::holds_alternative<std::string>(part))
+        refuse("only the user's messages may contain media");
     }
   }
 }
 
+std::string text_of(const Turn& turn) {
+  std::string out;
+  for (const Part& part : turn.parts) out += std::get<std::string>(part);
+  return out;
+}
+
+std::string system_message(const Conversation& conversation, const package::ConvTemplate& conv_template) {
+  std::optional<std::string> message = conversation.system;
+  for (const Turn& turn : conversation.turns) {
+    if (turn.role != Role::kSystem) continue;
+    const std::string text = text_of(turn);
+    message = message && !message->empty() && !text.empty() ? *message + "\n\n" + text
+                                                            : message.value_or("") + text;
+  }
+  return message.value_or(conv_template.system_message);
+}
+
 // The system segment; empty when there is nothing to say.
 std::string system_text(const Conversation& conversation, const package::ConvTemplate& conv_template) {
-  const std::string& message = conversation.system ? *conversation.system : conv_template.system_message;
-  const bool has_placeholder = conv_template.system_template.find(kSystemPlaceholder) != std::string::npos;
-  if (has_placeholder && message.empty()) return "";
-  const Frame frame = split_template(conv_template.system_template, kSystemPlaceholder);
-  return has_placeholder ? frame.before + message + frame.after : frame.before;
+  const std::string message = system_message(conversation, conv_template);
+  const std::string frame = without_functions(conv_template.system_template, conv_template);
+  if (frame.find(kSystemPlaceholder) == std::string::npos) return frame;
+  if (message.empty()) return "";
+  const std::vector<std::string> pieces = split_template(frame, kSystemPlaceholder);
+  std::string out = pieces.front();
+  for (size_t i = 1; i < pieces.size(); ++i) out += message + pieces[i];
+  return out;
+}
+
+void append_turn(Builder& builder, const Turn& turn, const package::ConvTemplate& conv_template,
+                 bool with_role) {
+  const bool user = turn.role == Role::kUser;
+  const std::string role = user ? "user" : "assistant";
+  if (with_role) {
+    builder.text(conv_template.role(role));
+    builder.text(conv_template.role_content_sep);
+  }
+  const std::vector<std::string> pieces =
+      split_template(without_functions(conv_template.role_template(role), conv_template),
+                     user ? kUserPlaceholder : kAssistantPlaceholder);
+  builder.text(pieces.front());
+  for (size_t i = 1; i < pieces.size(); ++i) {
+    if (!user && conv_template.strip_reasoning_in_history) {
+      builder.text(without_reasoning(text_of(turn)));
+    } else {
+      for (const Part& part : turn.parts) {
+        if (const auto* text = std::get_if<std::string>(&part)) {
+          builder.text(*text);
+        } else {
+          builder.media(std::get<std::shared_ptr<const Media>>(part));
+        }
+      }
+    }
+    builder.text(pieces[i]);
+  }
+  if (!conv_template.seps.empty())
+    builder.text(user ? conv_template.seps.front() : conv_template.seps.back());
+}
+
+// The messages that the template begins every conversation with; read_conv_template has checked them.
+std::vector<Turn> first_turns(const package::ConvTemplate& conv_template) {
+  std::vector<Turn> out;
+  for (const Json& message : conv_template.messages) {
+    out.push_back({.role = message[0] == "user" ? Role::kUser : Role::kAssistant,
+                   .parts = {message[1].get<std::string>()}});
+  }
+  return out;
 }
 
 }  // namespace
@@ -129,30 +215,13 @@ Prompt build_prompt(const Conversation& conversation, const package::ConvTemplat
   builder.token_ids(conv_template.system_prefix_token_ids);
   const std::string system = system_text(conversation, conv_template);
   builder.text(system);
-  builder.flush();
-  bool role_omitted = !conv_template.add_role_after_system_message && !system.empty();
-  for (const Turn& turn : conversation.turns) {
-    const bool user = turn.role == Role::kUser;
-    const std::string role = user ? "user" : "assistant";
-    if (!role_omitted) {
-      builder.text(conv_template.role(role));
-      builder.text(conv_template.role_content_sep);
-    }
-    role_omitted = false;
-    const Frame frame =
-        split_template(conv_template.role_template(role), user ? kUserPlaceholder : kAssistantPlaceholder);
-    builder.text(frame.before);
-    for (const Part& part : turn.parts) {
-      if (const auto* text = std::get_if<std::string>(&part)) {
-        builder.text(*text);
-      } else {
-        builder.media(std::get<std::shared_ptr<const Media>>(part));
-      }
-    }
-    builder.text(frame.after);
-    if (!conv_template.seps.empty())
-      builder.text(user ? conv_template.seps.front() : conv_template.seps.back());
-    builder.flush();
+  bool with_role = conv_template.add_role_after_system_message || system.empty();
+  std::vector<Turn> turns = first_turns(conv_template);
+  turns.insert(turns.end(), conversation.turns.begin(), conversation.turns.end());
+  for (const Turn& turn : turns) {
+    if (turn.role == Role::kSystem) continue;
+    append_turn(builder, turn, conv_template, with_role);
+    with_role = true;
   }
   builder.text(conv_template.role("assistant"));
   builder.text(conv_template.role_empty_sep);

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "contract/match.h"
+#include "package/package.h"
 
 namespace dovetail::library {
 namespace {
@@ -65,6 +66,10 @@ std::vector<Problem> differing_parameters(const PackageDocuments& package, const
   return problems;
 }
 
+bool has_function(const LibraryFile& library, std::string_view name) {
+  return std::binary_search(library.functions.begin(), library.functions.end(), name);
+}
+
 // True when the manifest's parameter_schema_id is that of the stored tensors. A dimension that the library
 // names is named in the id too.
 bool package_is_consistent(const PackageDocuments& package, const LibraryFile& library) {
@@ -83,8 +88,21 @@ bool package_is_consistent(const PackageDocuments& package, const LibraryFile& l
     if (same_shape) names.back().shape = found->second->shape;
     numbers.push_back(std::move(record));
   }
-  const std::string& id = package.manifest.parameter_schema_id;
+  if (!package.manifest) return true;
+  const std::string& id = package.manifest->parameter_schema_id;
   return contract::parameter_schema_id(numbers) == id || contract::parameter_schema_id(names) == id;
+}
+
+// Of program_by_names().
+std::vector<Problem> missing_functions(const LibraryFile& library) {
+  std::vector<Problem> problems;
+  for (const auto& [role, function] : program_by_names(library).exports) {
+    if (has_function(library, function)) continue;
+    problems.push_back({.message = "the library lacks a function that a package without a manifest needs",
+                        .source = library.path.string(),
+                        .field = function});
+  }
+  return problems;
 }
 
 std::string compile_hint(const PackageDocuments& package) {
@@ -114,16 +132,7 @@ PackageDocuments read_package_documents(const std::filesystem::path& dir) {
     }
   };
   constexpr int64_t kLimit = int64_t{64} << 20;
-  part([&] {
-    const std::filesystem::path path = dir / contract::kManifestFile;
-    if (!std::filesystem::exists(path, ec) && !ec) {
-      throw Error(ErrorCode::kNotFound,
-                  Problem{.message = "the package has no manifest",
-                          .source = path.string(),
-                          .hint = "a package comes from 'dovetail convert CHECKPOINT'"});
-    }
-    documents.manifest = contract::parse_package_manifest(read_file(path, kLimit), path.string());
-  });
+  part([&] { documents.manifest = package::read_manifest(dir); });
   part([&] {
     documents.chat_config = package::read_chat_config(dir);
     contract::MatchContext context;
@@ -131,11 +140,28 @@ PackageDocuments read_package_documents(const std::filesystem::path& dir) {
     documents.dimensions = std::move(context.named_dimensions);
   });
   part([&] {
-    const std::filesystem::path path = dir / contract::kTensorCacheFile;
+    const std::filesystem::path path = dir / package::tensor_cache_file(dir);
     documents.tensors = package::TensorCache::parse(read_file(path, kLimit), path.string());
   });
   if (!problems.empty()) throw Error(code, std::move(problems));
   return documents;
+}
+
+contract::Program program_by_names(const LibraryFile& library) {
+  namespace role = contract::role;
+  contract::Program out{.kind = std::string(contract::kTokenGeneration)};
+  const bool embeddings = has_function(library, "prefill") && has_function(library, "decode");
+  const bool tokens = has_function(library, "prefill_tokens") && has_function(library, "decode_tokens");
+  out.exports = {{std::string(role::kEmbedTokens), "embed"},
+                 {std::string(role::kCreateKvCache), "create_tir_paged_kv_cache"}};
+  if (tokens && !embeddings) {
+    out.exports.emplace_back(role::kPrefillTokens, "prefill_tokens");
+    out.exports.emplace_back(role::kDecodeTokens, "decode_tokens");
+  } else {
+    out.exports.emplace_back(role::kPrefillEmbeds, "prefill");
+    out.exports.emplace_back(role::kDecodeEmbeds, "decode");
+  }
+  return out;
 }
 
 std::vector<Problem> mismatches(const PackageDocuments& package, const LibraryFile& library) {
@@ -148,7 +174,9 @@ std::vector<Problem> mismatches(const PackageDocuments& package, const LibraryFi
   context.named_dimensions = package.dimensions;
   context.functions = std::set<std::string, std::less<>>(library.functions.begin(), library.functions.end());
   context.metadata_source = library.path.filename().string() + ": _metadata";
-  std::vector<Problem> contract_problems = contract::match(package.manifest, *library.metadata, context);
+  std::vector<Problem> contract_problems =
+      package.manifest ? contract::match(*package.manifest, *library.metadata, context)
+                       : missing_functions(library);
   const auto one_device = [&](const char* field, std::optional<int64_t> count) {
     if (count.value_or(1) <= 1) return;
     contract_problems.push_back({.message = "the library is divided over several devices",

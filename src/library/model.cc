@@ -75,6 +75,14 @@ ffi::Array<ffi::Tensor> bind_parameters(const package::TensorCache& weights,
   return tensors;
 }
 
+// Without a manifest: text in, text out.
+contract::Task chat_task(const PackageDocuments& documents) {
+  if (documents.manifest) return *contract::find_named(documents.manifest->tasks, contract::kChatTask);
+  contract::Task task{.executor = "generation", .output = "text"};
+  task.inputs.emplace_back("text", contract::Input{.processor = std::string(contract::kTokenizer)});
+  return task;
+}
+
 }  // namespace
 
 std::vector<std::filesystem::path> package_libraries(const std::filesystem::path& package) {
@@ -100,13 +108,13 @@ Model open_model(const std::filesystem::path& package, const std::optional<std::
     std::vector<Problem> problems = mismatches(documents, loaded.file());
     if (!problems.empty()) throw Error(ErrorCode::kMismatch, std::move(problems));
   }
-  const contract::Task* task = contract::find_named(documents.manifest.tasks, contract::kChatTask);
-  const contract::Program* exports =
-      contract::find_named(loaded.metadata().artifact->programs, task->executor);
-  Program program(loaded, *exports);
+  contract::Task task = chat_task(documents);
+  Program program(loaded, documents.manifest
+                              ? *contract::find_named(loaded.metadata().artifact->programs, task.executor)
+                              : program_by_names(loaded.file()));
   Model model{.package = package,
-              .manifest = documents.manifest,
-              .task = *task,
+              .manifest = std::move(documents.manifest),
+              .task = std::move(task),
               .chat_config = std::move(documents.chat_config),
               .tokenizer = package::Tokenizer::from_file(package / "tokenizer.json"),
               .weights = package::TensorCache::open(package),

@@ -19,8 +19,8 @@ namespace dovetail::library {
 // Members are destroyed in reverse order: nothing that points into the library outlives it.
 struct Model {
   std::filesystem::path package;
-  contract::PackageManifest manifest;
-  contract::Task task;  // chat.completions
+  std::optional<contract::PackageManifest> manifest;  // none: text alone
+  contract::Task task;                                // chat.completions
   package::ChatConfig chat_config;
   package::Tokenizer tokenizer;
   package::TensorCache weights;

@@ -1,8 +1,10 @@
 #include "models/gemma3_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
+#include "models/mlc_config.h"
 #include "models/plan_parts.h"
 
 namespace dovetail::models {
@@ -153,6 +155,43 @@ Json memory_usage(const Gemma3Config& c, bool pictures, int64_t chunk) {
   return out;
 }
 
+// The configuration as MLC's tools write it, for which a text model alone is a text_config too.
+Json mlc_config(const Json& config, const Gemma3Config& c, const ModelPlan& plan) {
+  static constexpr std::array<std::string_view, 15> kKnown = {
+      "hidden_size",           "intermediate_size",   "num_hidden_layers", "attention_bias",
+      "num_attention_heads",   "num_key_value_heads", "head_dim",          "rms_norm_eps",
+      "hidden_activation",     "rope_theta",          "rope_scaling",      "rope_parameters",
+      "query_pre_attn_scalar", "vocab_size",          "use_cache"};
+  const bool nested = config.contains("text_config");
+  const Json& text = nested ? config["text_config"] : config;
+  Json kwargs = mlc_kwargs(text, kKnown);
+  kwargs["rope_local_base_freq"] = c.sliding_rotary.theta;
+  return {{"text_config",
+           {{"hidden_size", c.hidden_size},
+            {"intermediate_size", c.intermediate_size},
+            {"num_hidden_layers", c.num_layers},
+            {"attention_bias", false},
+            {"num_attention_heads", c.num_heads},
+            {"num_key_value_heads", c.kv_heads},
+            {"head_dim", c.head_dim},
+            {"rms_norm_eps", shortest(c.rms_norm_eps)},
+            {"hidden_activation", "gelu_pytorch_tanh"},
+            {"position_embedding_base", c.full_rotary.theta},
+            {"rope_scaling", mlc_rope_scaling(c.full_rotary, 0)},
+            {"context_window_size", c.context_length},
+            {"prefill_chunk_size", c.context_length},
+            {"query_pre_attn_scalar", text.value("query_pre_attn_scalar", Json(256))},
+            {"sliding_window_size", c.sliding_window},
+            {"kwargs", std::move(kwargs)}}},
+          {"vocab_size", c.vocab_size},
+          {"tensor_parallel_shards", 1},
+          {"max_batch_size", plan.max_batch_size},
+          {"context_window_size", c.context_length},
+          {"sliding_window_size", c.sliding_window},
+          {"prefill_chunk_size", plan.prefill_chunk_size},
+          {"is_text_model", !nested}};
+}
+
 std::string canonical_gemma3_name(const std::string& name) {
   std::string out = name;
   const auto replace = [&](const std::string& prefix, const std::string& with) {
@@ -179,8 +218,10 @@ Gemma3Config parse_gemma3_config(const Json& config, const std::string& source) 
   return out;
 }
 
-ModelPlan plan_gemma3(const Json& config, const Quantization& quantization, const std::string& source) {
-  const Gemma3Config parsed = parse_gemma3_config(config, source);
+ModelPlan plan_gemma3(const Json& config, const Quantization& quantization, const std::string& source,
+                      Inputs inputs) {
+  Gemma3Config parsed = parse_gemma3_config(config, source);
+  if (inputs == Inputs::kText) parsed.vision = {};
   const bool pictures = parsed.vision.num_layers > 0;
   ParameterTree tree(quantization);
   const Gemma3<Gemma3RuntimeConfig> model(tree, {parsed});
@@ -192,6 +233,8 @@ ModelPlan plan_gemma3(const Json& config, const Quantization& quantization, cons
   // The windows belong to single layers; the chunk stays within them because MLC's kernels apply no window
   // inside one.
   plan.prefill_chunk_size = std::min(parsed.sliding_window, parsed.context_length);
+  plan.mlc_config = mlc_config(config, parsed, plan);
+  plan.mlc_sliding_window_size = parsed.sliding_window;
   plan.memory_usage = memory_usage(parsed, pictures, plan.prefill_chunk_size);
   fill_plan(plan, tree, model.kv_layers(), parsed.num_heads);
   plan.decode_bytes = count_decode_bytes(plan, {"vision_tower.", "multi_modal_projector."}, {});
@@ -208,6 +251,7 @@ ModelPlan plan_gemma3(const Json& config, const Quantization& quantization, cons
   const int64_t top = parsed.vocab_size - 1;
   std::optional<contract::Input> image;
   if (pictures) {
+    plan.picture = {.mean = kSiglipNormalization.mean, .deviation = kSiglipNormalization.std, .resample = 2};
     const auto token = [&](const char* index, const char* id, int64_t fallback) {
       return root.integer(root.has(id) ? id : index, 0, top, fallback);
     };

@@ -16,6 +16,7 @@ struct Gemma3RuntimeConfig {
 // transformers 5.x and before. Throws Error kMalformed or kUnsupported with everything that is wrong.
 Gemma3Config parse_gemma3_config(const Json& config, const std::string& source);
 
-ModelPlan plan_gemma3(const Json& config, const Quantization& quantization, const std::string& source);
+ModelPlan plan_gemma3(const Json& config, const Quantization& quantization, const std::string& source,
+                      Inputs inputs);
 
 }  // namespace dovetail::models

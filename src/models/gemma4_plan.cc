@@ -132,8 +132,10 @@ std::string canonical_gemma4_name(const std::string& name) {
 
 }  // namespace
 
-ModelPlan plan_gemma4(const Json& config, const Quantization& quantization, const std::string& source) {
-  const Gemma4Config parsed = parse_gemma4_config(config, source);
+ModelPlan plan_gemma4(const Json& config, const Quantization& quantization, const std::string& source,
+                      Inputs inputs) {
+  Gemma4Config parsed = parse_gemma4_config(config, source);
+  if (inputs == Inputs::kText) parsed.audio = {};
   const Gemma4TextConfig& text = parsed.text;
   ParameterTree tree(quantization);
   const Gemma4<Gemma4RuntimeConfig> model(tree, Gemma4RuntimeConfig{parsed});
@@ -171,6 +173,8 @@ ModelPlan plan_gemma4(const Json& config, const Quantization& quantization, cons
                           "audio_token_id", "eoa_token_id", "eoa_token_index", "tie_word_embeddings"}) {
     if (config.contains(key)) plan.model_config[key] = config[key];
   }
+  // Gemma 4 came with the manifest: there is no older form.
+  plan.mlc_config = plan.model_config;
   plan.header = "models/gemma4.h";
   plan.model_template = "dovetail::models::Gemma4";
   plan.config_type = "dovetail::models::Gemma4Config";

@@ -16,6 +16,7 @@ struct Gemma4RuntimeConfig {
   const Gemma4Config& get() const { return value; }
 };
 
-ModelPlan plan_gemma4(const Json& config, const Quantization& quantization, const std::string& source);
+ModelPlan plan_gemma4(const Json& config, const Quantization& quantization, const std::string& source,
+                      Inputs inputs);
 
 }  // namespace dovetail::models

@@ -1,8 +1,10 @@
 #include "models/llama_plan.h"
 
 #include <algorithm>
+#include <array>
 
 #include "models/llama.h"
+#include "models/mlc_config.h"
 #include "models/plan_parts.h"
 
 namespace dovetail::models {
@@ -67,11 +69,41 @@ Json memory_usage(const LlamaTextConfig& c, int64_t chunk) {
           {"create_tir_paged_kv_cache", 0}};
 }
 
+// The configuration as MLC's tools write it. `batch` is MLC's default of the model.
+Json mlc_text_config(const LlamaTextConfig& c, int64_t chunk, int64_t batch) {
+  return {{"hidden_size", c.hidden_size},
+          {"intermediate_size", c.intermediate_size},
+          {"num_attention_heads", c.num_heads},
+          {"num_hidden_layers", c.num_layers},
+          {"rms_norm_eps", shortest(c.rms_norm_eps)},
+          {"vocab_size", c.vocab_size},
+          {"tie_word_embeddings", c.tied_embeddings},
+          {"position_embedding_base", c.rotary.theta},
+          {"rope_scaling", mlc_rope_scaling(c.rotary, nullptr)},
+          {"context_window_size", c.context_length},
+          {"prefill_chunk_size", chunk},
+          {"num_key_value_heads", c.kv_heads},
+          {"head_dim", c.head_dim},
+          {"tensor_parallel_shards", 1},
+          {"pipeline_parallel_stages", 1},
+          {"max_batch_size", batch},
+          {"disaggregation", false}};
+}
+
 void common(ModelPlan& plan, const LlamaTextConfig& text) {
   plan.vocab_size = text.vocab_size;
   plan.context_window_size = text.context_length;
   plan.prefill_chunk_size = std::min<int64_t>(kPrefillChunk, text.context_length);
   plan.memory_usage = memory_usage(text, plan.prefill_chunk_size);
+}
+
+// Either part may be left out: then all its values are the defaults.
+Json with_both_parts(Json config) {
+  for (const char* part : {"text_config", "vision_config"}) {
+    if (config.is_object() && (!config.contains(part) || config[part].is_null()))
+      config[part] = Json::object();
+  }
+  return config;
 }
 
 LlavaConfig read_llava(const ConfigReader& root) {
@@ -108,6 +140,58 @@ LlavaConfig read_llava(const ConfigReader& root) {
   return out;
 }
 
+Json mlc_llava_config(const Json& config, const LlavaConfig& c, const ModelPlan& plan) {
+  static constexpr std::array<std::string_view, 17> kText = {"hidden_size",
+                                                             "intermediate_size",
+                                                             "num_attention_heads",
+                                                             "num_hidden_layers",
+                                                             "rms_norm_eps",
+                                                             "vocab_size",
+                                                             "tie_word_embeddings",
+                                                             "rope_theta",
+                                                             "rope_scaling",
+                                                             "rope_parameters",
+                                                             "max_position_embeddings",
+                                                             "num_key_value_heads",
+                                                             "head_dim",
+                                                             "attention_bias",
+                                                             "mlp_bias",
+                                                             "use_cache",
+                                                             "hidden_act"};
+  static constexpr std::array<std::string_view, 10> kVision = {
+      "hidden_size", "image_size",     "intermediate_size", "num_attention_heads", "num_hidden_layers",
+      "patch_size",  "projection_dim", "num_channels",      "layer_norm_eps",      "vocab_size"};
+  const auto member = [](const Json& object, const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_object() ? *found : Json::object();
+  };
+  const Json text = member(config, "text_config"), vision = member(config, "vision_config");
+  Json text_config = mlc_text_config(c.text, c.text.context_length, 1);
+  text_config["kwargs"] = mlc_kwargs(text, kText);
+  const Json image_token = config.value("image_token_index", config.value("image_token_id", Json(32000)));
+  return {{"image_token_index", image_token},
+          {"text_config", text_config},
+          {"vision_config",
+           {{"hidden_size", c.vision.hidden_size},
+            {"image_size", c.vision.image_size},
+            {"intermediate_size", c.vision.intermediate_size},
+            {"num_attention_heads", c.vision.num_heads},
+            {"num_hidden_layers", c.vision.num_layers},
+            {"patch_size", c.vision.patch_size},
+            {"projection_dim", vision.value("projection_dim", Json(768))},
+            {"vocab_size", c.text.vocab_size},
+            {"num_channels", 3},
+            {"layer_norm_eps", shortest(c.vision.layer_norm_eps)},
+            {"kwargs", mlc_kwargs(vision, kVision)}}},
+          {"vocab_size", c.text.vocab_size},
+          {"context_window_size", c.text.context_length},
+          {"sliding_window_size", -1},
+          {"prefill_chunk_size", plan.prefill_chunk_size},
+          {"tensor_parallel_shards", 1},
+          {"max_batch_size", plan.max_batch_size},
+          {"text_architecture", "LlamaForCausalLM"}};
+}
+
 // "model.language_model.x", "language_model.model.x" and, for the tower, with and without "vision_model.".
 std::string canonical_llava_name(const std::string& name) {
   std::string out = name;
@@ -134,12 +218,14 @@ LlamaTextConfig parse_llama_config(const Json& config, const std::string& source
 
 LlavaConfig parse_llava_config(const Json& config, const std::string& source) {
   std::vector<Problem> problems;
-  const LlavaConfig out = read_llava(ConfigReader(config, source, "", problems));
+  const Json complete = with_both_parts(config);
+  const LlavaConfig out = read_llava(ConfigReader(complete, source, "", problems));
   if (!problems.empty()) throw Error(ErrorCode::kMalformed, std::move(problems));
   return out;
 }
 
-ModelPlan plan_llama(const Json& config, const Quantization& quantization, const std::string& source) {
+ModelPlan plan_llama(const Json& config, const Quantization& quantization, const std::string& source,
+                     Inputs /*inputs*/) {
   const LlamaTextConfig parsed = parse_llama_config(config, source);
   ParameterTree tree(quantization);
   const Llama<LlamaRuntimeConfig> model(tree, {parsed});
@@ -147,6 +233,7 @@ ModelPlan plan_llama(const Json& config, const Quantization& quantization, const
   plan.model_type = "llama";
   plan.model_config = config;
   common(plan, parsed);
+  plan.mlc_config = mlc_text_config(parsed, plan.prefill_chunk_size, plan.max_batch_size);
   fill_plan(plan, tree, model.kv_layers(), parsed.num_heads);
   plan.decode_bytes = count_decode_bytes(
       plan, {},
@@ -169,14 +256,19 @@ ModelPlan plan_llama(const Json& config, const Quantization& quantization, const
   return plan;
 }
 
-ModelPlan plan_llava(const Json& config, const Quantization& quantization, const std::string& source) {
-  const LlavaConfig parsed = parse_llava_config(config, source);
+ModelPlan plan_llava(const Json& original, const Quantization& quantization, const std::string& source,
+                     Inputs inputs) {
+  const Json config = with_both_parts(original);
+  LlavaConfig parsed = parse_llava_config(config, source);
+  if (inputs == Inputs::kText) parsed.vision = {};
+  const bool pictures = parsed.vision.num_layers > 0;
   ParameterTree tree(quantization);
   const Llava<LlavaRuntimeConfig> model(tree, {parsed});
   ModelPlan plan;
   plan.model_type = "llava";
   plan.model_config = config;
   common(plan, parsed.text);
+  plan.mlc_config = mlc_llava_config(config, parsed, plan);
   fill_plan(plan, tree, model.kv_layers(), parsed.text.num_heads);
   plan.decode_bytes = count_decode_bytes(plan, {"vision_tower.", "multi_modal_projector."},
                                          {"language_model.model.embed_tokens."});
@@ -189,23 +281,27 @@ ModelPlan plan_llava(const Json& config, const Quantization& quantization, const
       root.integer(root.has("image_token_id") ? "image_token_id" : "image_token_index", 0, top, 32000);
   const std::optional<ConfigReader> text = root.object("text_config", true);
   const int64_t bos = text->integer("bos_token_id", 0, top, 1);
-  // No space after the user's turn: this family's tokenizer puts one before the reply's header.
   plan.conv_template = conversation_template("llava", "{system_message} ", bos, "USER", "ASSISTANT", ": ",
-                                             ":", {"", "</s>"}, {}, stop_token_ids(*text, 2));
+                                             ":", {" ", "</s>"}, {}, stop_token_ids(*text, 2));
   if (!problems.empty()) throw Error(ErrorCode::kMalformed, std::move(problems));
   const VitConfig& vision = parsed.vision;
-  plan.tasks = chat_tasks(
-      "image",
-      contract::Input{.processor = contract::ImageDecode{.resize = {contract::ResizeMode::kCenterCrop,
-                                                                    vision.image_size, vision.image_size},
-                                                         .num_embeddings = vision.patches()},
-                      .adapter = "image",
-                      .prompt = contract::Prompt{.placeholder_token_id = placeholder}});
-  plan.programs = {{"generation", generation_program(Pair::kEmbeddings, "image", "image_embed")}};
-  const int64_t rows = vision.patches() + 1;
-  plan.memory_usage["image_embed"] =
-      4 * rows *
-      (7 * int64_t{vision.hidden_size} + vision.intermediate_size + 2 * int64_t{parsed.text.hidden_size});
+  std::optional<contract::Input> image;
+  if (pictures) {
+    image =
+        contract::Input{.processor = contract::ImageDecode{.resize = {contract::ResizeMode::kCenterCrop,
+                                                                      vision.image_size, vision.image_size},
+                                                           .num_embeddings = vision.patches()},
+                        .adapter = "image",
+                        .prompt = contract::Prompt{.placeholder_token_id = placeholder}};
+    plan.picture = {.mean = kClipNormalization.mean, .deviation = kClipNormalization.std, .resample = 3};
+    const int64_t rows = vision.patches() + 1;
+    plan.memory_usage["image_embed"] =
+        4 * rows *
+        (7 * int64_t{vision.hidden_size} + vision.intermediate_size + 2 * int64_t{parsed.text.hidden_size});
+  }
+  plan.tasks = chat_tasks("image", std::move(image));
+  plan.programs = {
+      {"generation", generation_program(Pair::kEmbeddings, pictures ? "image" : "", "image_embed")}};
   plan.header = "models/llava.h";
   plan.model_template = "dovetail::models::Llava";
   plan.config_type = "dovetail::models::LlavaConfig";

@@ -21,7 +21,9 @@ struct LlavaRuntimeConfig {
 LlamaTextConfig parse_llama_config(const Json& config, const std::string& source);
 LlavaConfig parse_llava_config(const Json& config, const std::string& source);
 
-ModelPlan plan_llama(const Json& config, const Quantization& quantization, const std::string& source);
-ModelPlan plan_llava(const Json& config, const Quantization& quantization, const std::string& source);
+ModelPlan plan_llama(const Json& config, const Quantization& quantization, const std::string& source,
+                     Inputs inputs);
+ModelPlan plan_llava(const Json& config, const Quantization& quantization, const std::string& source,
+                     Inputs inputs);
 
 }  // namespace dovetail::models

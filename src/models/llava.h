@@ -9,7 +9,7 @@ namespace dovetail::models {
 
 struct LlavaConfig {
   LlamaTextConfig text;
-  VitConfig vision;
+  VitConfig vision;                // num_layers 0: text only
   int32_t vision_layers_used = 0;  // the features are the output of this many layers
 };
 
@@ -20,22 +20,7 @@ template <class ConfigSource>
 class Llava {
  public:
   Llava(ParameterTree& tree, const ConfigSource& source) : source_(source) {
-    const VitConfig& c = source_.get().vision;
-    const std::string tower = "vision_tower.vision_model.", embeddings = tower + "embeddings.";
-    tree.values(class_embedding_, embeddings + "class_embedding", {c.hidden_size},
-                from(embeddings + "class_embedding"));
-    tree.plain_matrix(patch_embedding_, embeddings + "patch_embedding.weight",
-                      {c.hidden_size, 3, c.patch_size, c.patch_size},
-                      from(embeddings + "patch_embedding.weight"));
-    tree.values(positions_, embeddings + "position_embedding.weight", {c.patches() + 1, c.hidden_size},
-                from(embeddings + "position_embedding.weight"));
-    pre_norm_.declare(tree, tower + "pre_layrnorm", c.hidden_size);
-    layers_.emplace(tree, c, tower + "encoder.layers");
-    // Stored as upstream stores it; the features are taken before it.
-    post_norm_.declare(tree, tower + "post_layernorm", c.hidden_size);
-    const int64_t hidden = source_.get().text.hidden_size;
-    projector_[0].declare(tree, "multi_modal_projector.linear_1", hidden, c.hidden_size);
-    projector_[1].declare(tree, "multi_modal_projector.linear_2", hidden, hidden);
+    if (source_.get().vision.num_layers > 0) declare_vision(tree);
     text_.emplace(tree, source_.get().text, "language_model.");
   }
 
@@ -77,6 +62,25 @@ class Llava {
   }
 
  private:
+  void declare_vision(ParameterTree& tree) {
+    const VitConfig& c = source_.get().vision;
+    const std::string tower = "vision_tower.vision_model.", embeddings = tower + "embeddings.";
+    tree.values(class_embedding_, embeddings + "class_embedding", {c.hidden_size},
+                from(embeddings + "class_embedding"));
+    tree.plain_matrix(patch_embedding_, embeddings + "patch_embedding.weight",
+                      {c.hidden_size, 3, c.patch_size, c.patch_size},
+                      from(embeddings + "patch_embedding.weight"));
+    tree.values(positions_, embeddings + "position_embedding.weight", {c.patches() + 1, c.hidden_size},
+                from(embeddings + "position_embedding.weight"));
+    pre_norm_.declare(tree, tower + "pre_layrnorm", c.hidden_size);
+    layers_.emplace(tree, c, tower + "encoder.layers");
+    // Stored as upstream stores it; the features are taken before it.
+    post_norm_.declare(tree, tower + "post_layernorm", c.hidden_size);
+    const int64_t hidden = source_.get().text.hidden_size;
+    projector_[0].declare(tree, "multi_modal_projector.linear_1", hidden, c.hidden_size);
+    projector_[1].declare(tree, "multi_modal_projector.linear_2", hidden, hidden);
+  }
+
   ConfigSource source_;
   std::vector<float> class_embedding_, positions_;
   ops::Matrix patch_embedding_;

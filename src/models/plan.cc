@@ -9,13 +9,14 @@
 #include "models/gemma3_plan.h"
 #include "models/gemma4_plan.h"
 #include "models/llama_plan.h"
+#include "models/mlc_config.h"
 
 namespace dovetail::models {
 namespace {
 
 struct Architecture {
   const char* name;  // in config.json's "architectures"
-  ModelPlan (*plan)(const Json&, const Quantization&, const std::string&);
+  ModelPlan (*plan)(const Json&, const Quantization&, const std::string&, Inputs);
 };
 
 constexpr std::array kArchitectures{
@@ -85,7 +86,8 @@ contract::CompiledProgram ModelPlan::artifact(Target target) const {
   return out;
 }
 
-ModelPlan plan_model(const Json& config, const Quantization& quantization, const std::string& source) {
+ModelPlan plan_model(const Json& config, const Quantization& quantization, const std::string& source,
+                     Inputs inputs) {
   if (!config.is_object())
     throw Error(ErrorCode::kMalformed, Problem{.message = "not an object", .source = source});
   std::vector<Problem> problems;
@@ -94,7 +96,7 @@ ModelPlan plan_model(const Json& config, const Quantization& quantization, const
   std::string known;
   for (const Architecture& architecture : kArchitectures) {
     for (const std::string& name : names) {
-      if (name == architecture.name) return architecture.plan(config, quantization, source);
+      if (name == architecture.name) return architecture.plan(config, quantization, source, inputs);
     }
     known += (known.empty() ? "" : ", ") + std::string(architecture.name);
   }
@@ -113,6 +115,18 @@ ModelPlan plan_model(const Json& config, const Quantization& quantization, const
                       .source = source,
                       .field = "architectures",
                       .hint = "known architectures: " + known});
+}
+
+ModelPlan plan_without_manifest(const std::string& model_type, const Json& model_config,
+                                const Quantization& quantization, const std::string& source) {
+  if (!model_config.is_object())
+    throw Error(ErrorCode::kMalformed, Problem{.message = "not an object", .source = source});
+  const bool original = model_config.contains("architectures");
+  ModelPlan plan = plan_model(original ? model_config : config_from_mlc(model_type, model_config, source),
+                              quantization, source, Inputs::kText);
+  plan.has_manifest = false;
+  plan.prefill_chunk_size = std::min(plan.prefill_chunk_size, mlc_prefill_chunk(model_config, source));
+  return plan;
 }
 
 }  // namespace dovetail::models

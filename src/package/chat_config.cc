@@ -26,6 +26,22 @@ ConvTemplate::Texts read_texts(Fields& parent, const Json* object, std::string_v
   return out;
 }
 
+// [role, text] each.
+void read_messages(Fields& fields, const Json& messages, ConvTemplate& out) {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Json& message = messages[i];
+    const bool fits = message.is_array() && message.size() == 2 &&
+                      (message[0] == "user" || message[0] == "assistant") && message[1].is_string();
+    if (fits) {
+      out.messages.push_back(message);
+    } else {
+      fields.problem("messages[" + std::to_string(i) + "]", "not a message",
+                     R"(["user", text] or ["assistant", text])",
+                     printable(message.dump(-1, ' ', false, Json::error_handler_t::replace), 80));
+    }
+  }
+}
+
 const std::string* find_text(const ConvTemplate::Texts& texts, std::string_view name) {
   const auto it =
       std::find_if(texts.begin(), texts.end(), [&](const auto& item) { return item.first == name; });
@@ -84,7 +100,7 @@ ConvTemplate read_conv_template(const Json& value, std::string_view source, std:
       fields.problem("roles." + std::string(role), "is missing");
   }
   out.role_templates = read_texts(fields, fields.object("role_templates", optional), "role_templates");
-  if (const Json* messages = fields.array("messages", optional)) out.messages = *messages;
+  if (const Json* messages = fields.array("messages", optional)) read_messages(fields, *messages, out);
   set(out.seps, fields.strings("seps"));
   if (fields.find("seps") != nullptr && fields.find("seps")->is_array() &&
       (out.seps.empty() || out.seps.size() > 2)) {

@@ -30,7 +30,7 @@ struct ConvTemplate {
   bool add_role_after_system_message = true;
   Texts roles;  // "user" and "assistant", perhaps "tool"
   Texts role_templates;
-  Json messages = Json::array();
+  Json messages = Json::array();  // [role, text] each, before those of every conversation
   std::vector<std::string> seps;  // one for every turn, or [after the user, after the assistant]
   std::string role_content_sep;
   std::string role_empty_sep;

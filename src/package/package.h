@@ -11,6 +11,11 @@
 
 namespace dovetail::package {
 
+// The manifest of a package; nullopt when it has none and never had one. Throws Error: kMalformed for a
+// manifest that is there and wrong, kNotFound for one that the package's list of hashes names and that is
+// gone.
+std::optional<contract::PackageManifest> read_manifest(const std::filesystem::path& dir);
+
 struct Package {
   std::filesystem::path dir;
   ChatConfig chat_config;

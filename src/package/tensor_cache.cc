@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/json.h"
 #include "base/similar.h"
+#include "contract/manifest.h"
 #include "package/fields.h"
 #include "package/paths.h"
 
@@ -118,6 +119,16 @@ std::string tensor_type_text(DType dtype, std::span<const int64_t> shape) {
   return out + "]";
 }
 
+std::string_view tensor_cache_file(const fs::path& dir) {
+  const auto exists = [&](std::string_view name) {
+    std::error_code ec;
+    return fs::exists(fs::symlink_status(dir / name, ec));
+  };
+  const bool old =
+      !exists(kTensorCacheFile) && exists(kOldTensorCacheFile) && !exists(contract::kManifestFile);
+  return old ? kOldTensorCacheFile : kTensorCacheFile;
+}
+
 TensorCache TensorCache::parse(std::string_view json, const std::string& source) {
   const Json document = parse_json(json, source);
   TensorCache cache;
@@ -179,10 +190,11 @@ TensorCache TensorCache::parse(std::string_view json, const std::string& source)
 }
 
 TensorCache TensorCache::open(const fs::path& dir) {
-  if (std::optional<Problem> bad = bad_package_file(dir, std::string(kTensorCacheFile))) {
+  const std::string name(tensor_cache_file(dir));
+  if (std::optional<Problem> bad = bad_package_file(dir, name)) {
     throw Error(ErrorCode::kNotFound, std::move(*bad));
   }
-  TensorCache cache = parse(read_file(dir / kTensorCacheFile, kMaxDocumentBytes));
+  TensorCache cache = parse(read_file(dir / name, kMaxDocumentBytes), name);
   ProblemList problems;
   for (Shard& shard : cache.shards_) {
     if (std::optional<Problem> bad = bad_package_file(dir, shard.file)) {

@@ -18,6 +18,12 @@
 namespace dovetail::package {
 
 inline constexpr std::string_view kTensorCacheFile = "tensor-cache.json";
+// The name that older tools of MLC gave it.
+inline constexpr std::string_view kOldTensorCacheFile = "ndarray-cache.json";
+
+// The name that the file has in a package: the older one only where the newer file is missing and the package
+// has no manifest, which would name the newer one.
+std::string_view tensor_cache_file(const std::filesystem::path& dir);
 
 struct StoredTensor {
   std::string name;
@@ -47,8 +53,8 @@ class TensorCache {
  public:
   // Parses the document alone; shards are not opened. Throws Error kMalformed with all problems.
   static TensorCache parse(std::string_view json, const std::string& source = std::string(kTensorCacheFile));
-  // Parses <dir>/tensor-cache.json and maps every shard. Throws Error kNotFound, kIo, kMalformed (also for
-  // shards that are missing or have another size than the document says) with all problems.
+  // Parses the file of tensor_cache_file() and maps every shard. Throws Error kNotFound, kIo, kMalformed
+  // (also for shards that are missing or have another size than the document says) with all problems.
   static TensorCache open(const std::filesystem::path& dir);
 
   const std::vector<StoredTensor>& tensors() const { return tensors_; }  // in file order

@@ -38,6 +38,7 @@ class Verifier {
     parts_ = read_package_parts(dir_, problems_);
     collect_files();
     check_hash_list();
+    check_prefix();
     if (parts_.tensors) {
       report_.tensors = static_cast<int64_t>(parts_.tensors->tensors().size());
       check_schema();
@@ -57,16 +58,18 @@ class Verifier {
     };
     add(kChatConfigFile);
     add(contract::kManifestFile);
-    add(kTensorCacheFile);
+    tensor_cache_file_ = tensor_cache_file(dir_);
+    add(tensor_cache_file_);
     if (parts_.tensors) {
       for (const Shard& shard : parts_.tensors->shards()) add(shard.file);
     }
     if (parts_.chat_config) {
       for (const std::string& file : parts_.chat_config->tokenizer_files) add(file);
     }
-    if (!parts_.manifest) {
-      report_.notes.push_back("no readable " + std::string(contract::kManifestFile) +
-                              ": the weights can't be compared with a parameter_schema_id");
+    if (!parts_.manifest && !reported(std::string(contract::kManifestFile))) {
+      report_.notes.push_back("no " + std::string(contract::kManifestFile) +
+                              ": the package takes text only, and its weights can't be compared with a "
+                              "parameter_schema_id");
     }
   }
 
@@ -75,7 +78,7 @@ class Verifier {
     std::error_code ec;
     if (!fs::exists(fs::symlink_status(dir_ / name, ec))) {
       report_.notes.push_back("no " + name + ": only the shards have a hash, in " +
-                              std::string(kTensorCacheFile));
+                              std::string(tensor_cache_file_));
       return;
     }
     try {
@@ -137,6 +140,17 @@ class Verifier {
          .expected = expected,
          .actual = actual + " of " + std::string(kTensorCacheFile),
          .hint = "the two files come from different conversions; convert the checkpoint again"});
+  }
+
+  // Every conversation begins with these.
+  void check_prefix() {
+    if (!parts_.chat_config) return;
+    for (const int64_t id : parts_.chat_config->conv_template.system_prefix_token_ids) {
+      if (id < parts_.chat_config->vocab_size) continue;
+      report_.notes.push_back("conv_template.system_prefix_token_ids: the vocabulary of " +
+                              std::to_string(parts_.chat_config->vocab_size) + " has no token " +
+                              std::to_string(id) + ", so that no conversation can begin");
+    }
   }
 
   // A package that claims an input must hold the weights of its adapter.
@@ -223,7 +237,7 @@ class Verifier {
                        .hint = kFetchAgain});
     };
     if (listed != hashes_.end()) differs("SHA-256", kHashesFile, listed->second.sha256, sha256.hex());
-    if (with_md5) differs("MD5", kTensorCacheFile, shard->md5, md5.hex());
+    if (with_md5) differs("MD5", tensor_cache_file_, shard->md5, md5.hex());
     if (shard != nullptr) scan_values(*shard, found);
     mapped->release(0, bytes.size());
     std::lock_guard lock(mutex_);
@@ -267,6 +281,7 @@ class Verifier {
   bool deep_;
   const std::atomic<bool>* cancel_;
   PackageParts parts_;
+  std::string_view tensor_cache_file_;
   std::set<std::string> files_;
   std::map<std::string, FileHash> hashes_;
   ProblemList problems_;

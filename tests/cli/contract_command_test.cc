@@ -95,6 +95,18 @@ TEST_F(ContractCheck, LooksAtTheLibraryAlsoWhenTheManifestIsMalformed) {
   EXPECT_NE(err_.find("l.json: artifact.schema_version: wrong value"), std::string::npos) << err_;
 }
 
+// "A model without one loads as before": the artifact is not consulted, whatever is wrong with it.
+TEST_F(ContractCheck, WithoutAManifestThereIsNoContract) {
+  metadata_["artifact"]["interface_id"] = 3;
+  const std::string library = write("l.json", metadata_.dump());
+  EXPECT_EQ(run_with({"contract", "check", "--no-manifest", "--metadata", library}), 0) << err_;
+  EXPECT_NE(out_.find("without a manifest there is no contract"), std::string::npos) << out_;
+  EXPECT_EQ(run_with({"contract", "check", "--metadata", library}), 2);
+  EXPECT_EQ(check({"--no-manifest"}), 2);
+  // What is not about the contract is still read.
+  EXPECT_EQ(run_with({"contract", "check", "--no-manifest", "--metadata", write("l.json", "[")}), 1);
+}
+
 TEST_F(ContractCheck, NotesWhatForbidsNothing) {
   metadata_["artifact"]["resources"]["estimated_device_memory_bytes"] = 1;
   EXPECT_EQ(check({"--chat-config", (folder_ / "chat.json").string()}), 0);

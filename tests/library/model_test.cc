@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "fake_package.h"
+#include "package/content_hashes.h"
 
 namespace dovetail::library {
 namespace {
@@ -135,8 +136,8 @@ TEST_F(ModelTest, TruncatedShard) {
 }
 
 TEST_F(ModelTest, MissingFiles) {
-  for (const char* file : {"mlc-model-manifest.json", "mlc-chat-config.json", "tensor-cache.json",
-                           "tokenizer.json", "params_shard_0.bin"}) {
+  for (const char* file :
+       {"mlc-chat-config.json", "tensor-cache.json", "tokenizer.json", "params_shard_0.bin"}) {
     test::write_fake_package(package());
     std::filesystem::remove(package() / file);
     expect_all(refusal(), {file});
@@ -146,9 +147,89 @@ TEST_F(ModelTest, MissingFiles) {
 }
 
 TEST_F(ModelTest, AllMissingDocumentsAreNamedAtOnce) {
-  std::filesystem::remove(package() / "mlc-model-manifest.json");
+  std::filesystem::remove(package() / "mlc-chat-config.json");
   std::filesystem::remove(package() / "tensor-cache.json");
-  expect_all(refusal(), {"mlc-model-manifest.json", "tensor-cache.json"});
+  expect_all(refusal(), {"mlc-chat-config.json", "tensor-cache.json"});
+}
+
+// The specification: "A model without a manifest loads as before", "a manifest that is malformed or does not
+// match the library is an error".
+class ManifestTest : public ModelTest {
+ protected:
+  static constexpr const char* kManifest = "mlc-model-manifest.json";
+  void remove_manifest() { std::filesystem::remove(package() / kManifest); }
+  // The artifact's name and its content, in bytes of the same length.
+  void write_library(const test::Edits& edits) {
+    test::write_fake_library(package() / "lib" / "fake.so", edits);
+  }
+  const test::Edits without_artifact_{{R"("artifact":)", R"("artifacX":)"}};
+  const test::Edits malformed_artifact_{
+      {R"("schema":"mlc.compiled-program")", R"("schema":"mlc.compiled-nothing")"}};
+};
+
+TEST_F(ManifestTest, NoneAndALibraryWithoutArtifactLoadAsBefore) {
+  remove_manifest();
+  write_library(without_artifact_);
+  const Model model = open_model(package());
+  EXPECT_FALSE(model.manifest.has_value());
+  ASSERT_EQ(model.task.inputs.size(), 1u);
+  EXPECT_EQ(model.task.inputs[0].first, "text");
+  EXPECT_EQ(model.program.embed(std::vector<int32_t>{3}).row(0)[0], 3.0f);
+}
+
+TEST_F(ManifestTest, NoneDoesNotLookAtTheLibrarysArtifact) {
+  remove_manifest();
+  EXPECT_EQ(open_model(package()).task.inputs.size(), 1u);
+  write_library(malformed_artifact_);
+  EXPECT_EQ(open_model(package()).task.inputs.size(), 1u);
+}
+
+TEST_F(ManifestTest, NoneStillComparesParametersAndFunctions) {
+  remove_manifest();
+  write_library({{R"({"name":"words","shape":[3],"dtype":"uint32"})",
+                  R"({"name":"words","shape":[6],"dtype":"int8"}  )"}});
+  expect_all(refusal(), {"words", "int8 [6]", "uint32 [3]", "dovetail compile"});
+  write_library({{"__tvm_ffi_decode_tokens", "__tvm_ffi_decode_tokenX"}});
+  expect_all(refusal(), {"lacks a function that a package without a manifest needs", "prefill", "decode"});
+}
+
+TEST_F(ManifestTest, OneNeedsTheLibrarysArtifact) {
+  write_library(without_artifact_);
+  expect_all(refusal(), {"artifact"});
+  write_library(malformed_artifact_);
+  expect_all(refusal(), {"artifact", "mlc.compiled-nothing"});
+}
+
+TEST_F(ManifestTest, OneThatIsWrongIsNeverIgnored) {
+  for (const test::Edits& edits : {test::Edits{}, without_artifact_}) {
+    write_library(edits);
+    write_file_atomic(package() / kManifest, "");
+    expect_all(refusal(), {kManifest});
+    write_file_atomic(package() / kManifest, "{}");
+    expect_all(refusal(), {kManifest, "interface_id", "tasks"});
+    remove_manifest();
+    std::filesystem::create_directory(package() / kManifest);
+    expect_all(refusal(), {kManifest});
+    remove_manifest();
+    std::filesystem::create_symlink("nowhere", package() / kManifest);
+    expect_all(refusal(), {kManifest});
+    remove_manifest();
+  }
+}
+
+// A package that was made with one and lost it must not lose its inputs silently.
+TEST_F(ManifestTest, OneThatTheHashesListIsMissed) {
+  remove_manifest();
+  EXPECT_EQ(refusal(), "");
+  package::write_content_hashes(package(), {{.file = kManifest, .bytes = 1, .sha256 = std::string(64, 'a')}});
+  expect_all(refusal(), {kManifest, "missing", "dovetail-hashes.json"});
+}
+
+TEST_F(ManifestTest, NoneAllowsTheOldNameOfTheTensorCache) {
+  std::filesystem::rename(package() / "tensor-cache.json", package() / "ndarray-cache.json");
+  expect_all(refusal(), {"tensor-cache.json"});
+  remove_manifest();
+  EXPECT_EQ(open_model(package()).weights.tensors().size(), 2u);
 }
 
 }  // namespace

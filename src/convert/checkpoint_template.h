@@ -1,0 +1,45 @@
+// A checkpoint's chat template (Jinja) as MLC's conversation template. docs/conversation-templates.md says
+// how and what MLC's form can't express.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "package/chat_config.h"
+#include "package/tokenizer.h"
+
+namespace dovetail::convert {
+
+struct CheckpointTemplate {
+  std::string source;  // the file
+  std::string text;
+  Json tokens = Json::object();  // "bos_token": text, "eos_token": …
+};
+
+// chat_template.jinja, chat_template.json, or "chat_template" of tokenizer_config.json; nullopt when there is
+// none. The first one counts; a note says when two differ. Throws Error kMalformed.
+std::optional<CheckpointTemplate> find_chat_template(const std::filesystem::path& checkpoint,
+                                                     std::vector<std::string>& notes);
+
+struct Message {
+  std::string role;  // "system", "user", "assistant"
+  std::string content;
+};
+
+// What the template makes of a conversation. Throws Error kMalformed with the template's own words.
+std::string render(const CheckpointTemplate& chat_template, const std::vector<Message>& messages,
+                   bool add_generation_prompt);
+
+// The text that MLC's form gives for the same conversation, without system_prefix_token_ids.
+std::string conversation_text(const package::ConvTemplate& conv, const std::vector<Message>& messages);
+
+// Replaces prefix, system, roles and separators of `conv` (the family's own) by what the chat template does,
+// found by rendering a few conversations. Conversations that MLC's form renders otherwise are noted. When the
+// template can't be taken apart, `conv` stays as it is and a note says so.
+void derive_conv_template(const CheckpointTemplate& chat_template, const package::Tokenizer& tokenizer,
+                          package::ConvTemplate& conv, std::vector<std::string>& notes);
+
+}  // namespace dovetail::convert

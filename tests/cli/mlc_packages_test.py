@@ -1,0 +1,106 @@
+"""Packages made by MLC's own tools, which have no manifest: every command takes them, `dovetail compile` and
+`dovetail logits` agree with reference logits.
+
+logits.json holds what MLC's library computed: q0f16 and q4f16_1 in float16, q4f32_1 in float32 (its package holds the
+scales rounded to bfloat16). text_logits.json holds what make_text_logits.py computed in float64 from the package's
+files.
+"""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy
+
+# folder, document of reference logits, tolerance
+PACKAGES = [
+    ("llama_tiny/q0f16", "logits.json", 2e-2),
+    ("llama_tiny/q4f16_1", "logits.json", 2e-2),
+    ("llama_tiny/q4f32_1", "logits.json", 1e-4),
+    ("gemma3_tiny/q0f32", "text_logits.json", 1e-4),
+    ("llava_tiny/q0f32", "text_logits.json", 1e-4),
+    ("llava_tiny/q4f16_1", "text_logits.json", 1e-4),
+]
+
+
+class Tool:
+    def __init__(self, path):
+        self.path = path
+
+    def run(self, *arguments, expected=0):
+        result = subprocess.run([self.path, *map(str, arguments)], capture_output=True, text=True)
+        if result.returncode != expected:
+            sys.exit(f"{arguments}: exit code {result.returncode}\n{result.stdout}{result.stderr}")
+        return result.stdout + result.stderr
+
+
+def ids_text(ids):
+    return ",".join(map(str, ids))
+
+
+def compare(dovetail, package, reference, work):
+    """The largest difference of all rows."""
+    reply = [step["token"] for step in reference["decode"]]
+    output = work / "out.npz"
+    dovetail.run("logits", package, "--prompt-ids", ids_text(reference["prompt_ids"]), "--reply-ids", ids_text(reply),
+                 "--exact", "-o", output)
+    with numpy.load(output) as arrays:
+        ids, logits = arrays["prompt_token_ids"], arrays["logits"]
+    assert ids.tolist() == reference["prompt_ids"]
+    expected = numpy.array([reference["prefill_logits"]] + [step["logits"] for step in reference["decode"]])
+    assert logits.shape == expected.shape, f"{logits.shape} instead of {expected.shape}"
+    return float(numpy.abs(logits - expected).max())
+
+
+def check_commands(dovetail, package):
+    """What has no manifest says so, and takes text only."""
+    text = dovetail.run("inspect", package)
+    assert "has no mlc-model-manifest.json and takes text only" in text, text
+    library = next((package / "lib").glob("*.so"))
+    text = dovetail.run("inspect", library)
+    assert "none: for packages without mlc-model-manifest.json" in text, text
+    text = dovetail.run("verify", package, "--deep")
+    assert "fits" in text and "The package is whole." in text and "takes text only" in text, text
+    bench = json.loads(dovetail.run("bench", package, "--json", "--prompt-tokens", 8, "--tokens", 4))
+    assert bench["decode_tokens_per_second"] > 0
+    recording = package / "x.wav"
+    recording.write_bytes(b"RIFF\x24\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0\x80\x3e\0\0\0\x7d\0\0\2\0\x10\0data\0\0\0\0")
+    text = dovetail.run("chat", package, "--audio", recording, "--message", "x", expected=1)
+    assert "does not take audio" in text and "takes text only" in text, text
+    text = dovetail.run("bench", package, "--image", "--prompt-tokens", 8, "--tokens", 1, expected=1)
+    assert "does not take pictures" in text and "takes text only" in text, text
+
+
+def main():
+    dovetail, data = Tool(sys.argv[1]), pathlib.Path(sys.argv[2])
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        for name, document, tolerance in PACKAGES:
+            package = work / name.replace("/", "-")
+            shutil.copytree(data / name, package)
+            dovetail.run("compile", package, "--cpu", "x86-64-v3")
+            difference = compare(dovetail, package, json.loads((package / document).read_text()), work)
+            print(f"{name}: within {difference:.2e}")
+            assert difference <= tolerance, f"{name}: {difference} exceeds {tolerance}"
+            check_commands(dovetail, package)
+        # The file's older name.
+        package = work / "llama_tiny-q4f16_1"
+        (package / "tensor-cache.json").rename(package / "ndarray-cache.json")
+        reference = json.loads((package / "logits.json").read_text())
+        assert compare(dovetail, package, reference, work) <= 2e-2
+        dovetail.run("compile", package, "-o", work / "again.so", "--cpu", "x86-64-v3")
+        assert "The package is whole." in dovetail.run("verify", package, "--deep")
+        # Its template begins with a token beyond its small vocabulary.
+        text = dovetail.run("chat", package, "--message", "x", expected=1)
+        assert "128000" in text, text
+        text = dovetail.run("verify", package)
+        assert "has no token 128000" in text, text
+        # This one can hold a conversation.
+        text = dovetail.run("chat", work / "llava_tiny-q0f32", "--message", "x", "--max-tokens", "3", "--json")
+        assert json.loads(text)["usage"]["completion_tokens"] <= 3
+
+
+main()

@@ -58,7 +58,10 @@ void refuse_unknown_command(const CLI::App& app, std::span<const char* const> wo
   const CLI::App* command = &app;
   for (const std::string word : words) {
     std::vector<std::string> names;
-    for (const CLI::App* sub : command->get_subcommands({})) names.push_back(sub->get_name());
+    for (const CLI::App* sub : command->get_subcommands({})) {
+      // Groups of options are subcommands without a name.
+      if (!sub->get_name().empty()) names.push_back(sub->get_name());
+    }
     if (names.empty() || word.starts_with('-')) return;
     if (std::find(names.begin(), names.end(), word) == names.end()) {
       const std::string* nearest = most_similar(word, names);

@@ -6,6 +6,7 @@
 #include "contract/match.h"
 #include "library/compatibility.h"
 #include "library/cpu.h"
+#include "package/weight_check.h"
 
 namespace dovetail::library {
 namespace ffi = tvm::ffi;
@@ -120,6 +121,7 @@ Model open_model(const std::filesystem::path& package, const std::optional<std::
               .weights = package::TensorCache::open(package),
               .library = std::move(loaded),
               .program = std::move(program)};
+  package::check_weights(package, model.weights);
   model.program.set_parameters(bind_parameters(model.weights, *model.metadata().params));
   return model;
 }

@@ -35,8 +35,8 @@ std::vector<std::filesystem::path> package_libraries(const std::filesystem::path
 
 // Opens a package with the given library, or with the best of its own that this machine can run. In order:
 // the package's documents, the library's metadata (without running it), whether both fit each other and this
-// machine, the library itself, the weights (mapped, not read). Throws Error; kMismatch carries everything
-// that does not fit and the command that makes the wrong half anew.
+// machine, the library itself, the weights (every byte, against the recorded hashes). Throws Error; kMismatch
+// carries everything that does not fit and the command that makes the wrong half anew.
 Model open_model(const std::filesystem::path& package,
                  const std::optional<std::filesystem::path>& library = {});
 

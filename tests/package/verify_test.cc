@@ -15,6 +15,7 @@
 #include "package/content_hashes.h"
 #include "package/package.h"
 #include "package/tensor_cache_writer.h"
+#include "package/weight_check.h"
 
 namespace dovetail::package {
 namespace {
@@ -141,6 +142,29 @@ TEST_F(VerifyTest, EveryChangedSizeIsNamed) {
     write_text(entry.path(), content);
   }
   EXPECT_EQ(problems(true), "");
+}
+
+TEST_F(VerifyTest, ChangedWeightsAreNotLoaded) {
+  const auto damage = [&] {
+    try {
+      check_weights(dir(), TensorCache::open(dir()));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kMalformed);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(damage(), "");
+  for (const char* file : {"params_shard_0.bin", "params_shard_1.bin"}) {
+    std::string changed = read_text(dir() / file);
+    changed[changed.size() / 3] = static_cast<char>(changed[changed.size() / 3] ^ 1);
+    write_text(dir() / file, changed);
+    EXPECT_HAS(damage(), std::string(file) + ": the weights have changed: SHA-256");
+  }
+  EXPECT_HAS(damage(), "params_shard_0.bin");
+  fs::remove(dir() / kHashesFile);
+  for (const char* file : {"params_shard_0.bin", "params_shard_1.bin"})
+    EXPECT_HAS(damage(), std::string(file) + ": the weights have changed: MD5");
 }
 
 TEST_F(VerifyTest, OneChangedBitIsFoundByDeepAlone) {

@@ -5,8 +5,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/file.h"
-#include "base/hash.h"
 #include "base/json.h"
 #include "package/fields.h"
 #include "package/paths.h"
@@ -68,19 +66,26 @@ std::vector<FileHash> parse_content_hashes(std::string_view json, const std::str
   return files;
 }
 
+void hash_mapped(const MappedFile& file, std::initializer_list<Hasher*> hashers) {
+  const std::span<const std::byte> bytes = file.bytes();
+  for (size_t at = 0; at < bytes.size(); at += kBlock) {
+    const std::span<const std::byte> block = bytes.subspan(at, std::min(kBlock, bytes.size() - at));
+    for (Hasher* hasher : hashers) hasher->update(block);
+    file.release(at, block.size());
+  }
+}
+
 FileHash hash_file(const fs::path& dir, const std::string& file, bool with_md5) {
   const std::shared_ptr<const MappedFile> mapped = MappedFile::open(dir / file);
   Hasher sha256(Hasher::Kind::kSha256);
   Hasher md5(Hasher::Kind::kMd5);
-  const std::span<const std::byte> bytes = mapped->bytes();
-  for (size_t at = 0; at < bytes.size(); at += kBlock) {
-    const std::span<const std::byte> block = bytes.subspan(at, std::min(kBlock, bytes.size() - at));
-    sha256.update(block);
-    if (with_md5) md5.update(block);
-    mapped->release(at, block.size());
+  if (with_md5) {
+    hash_mapped(*mapped, {&sha256, &md5});
+  } else {
+    hash_mapped(*mapped, {&sha256});
   }
   return {.file = file,
-          .bytes = static_cast<int64_t>(bytes.size()),
+          .bytes = static_cast<int64_t>(mapped->bytes().size()),
           .sha256 = sha256.hex(),
           .md5 = with_md5 ? md5.hex() : std::string()};
 }

@@ -5,9 +5,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/file.h"
+#include "base/hash.h"
 
 namespace dovetail::package {
 
@@ -26,6 +30,9 @@ void write_content_hashes(const std::filesystem::path& dir, std::vector<FileHash
 // Throws Error kMalformed with all problems.
 std::vector<FileHash> parse_content_hashes(std::string_view json,
                                            const std::string& source = std::string(kHashesFile));
+
+// Gives the whole file to every hasher; pages that were read do not stay resident.
+void hash_mapped(const MappedFile& file, std::initializer_list<Hasher*> hashers);
 
 // Size and SHA-256 (and MD5 when asked for) of a file, read through a mapping.
 FileHash hash_file(const std::filesystem::path& dir, const std::string& file, bool with_md5 = false);

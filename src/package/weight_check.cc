@@ -1,6 +1,5 @@
 #include "package/weight_check.h"
 
-#include <algorithm>
 #include <map>
 #include <mutex>
 #include <string>
@@ -9,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/thread_pool.h"
 #include "package/content_hashes.h"
 
@@ -17,7 +15,6 @@ namespace dovetail::package {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t kBlock = size_t{4} << 20;
 constexpr int64_t kMaxListBytes = int64_t{64} << 20;
 
 std::map<std::string, std::string> listed_hashes(const fs::path& dir) {
@@ -27,17 +24,6 @@ std::map<std::string, std::string> listed_hashes(const fs::path& dir) {
   for (FileHash& hash : parse_content_hashes(read_file(dir / kHashesFile, kMaxListBytes)))
     out.emplace(std::move(hash.file), std::move(hash.sha256));
   return out;
-}
-
-std::string hash_of(const Shard& shard, Hasher::Kind kind) {
-  Hasher hasher(kind);
-  const std::span<const std::byte> bytes = shard.mapping->bytes();
-  for (size_t at = 0; at < bytes.size(); at += kBlock) {
-    const std::span<const std::byte> block = bytes.subspan(at, std::min(kBlock, bytes.size() - at));
-    hasher.update(block);
-    shard.mapping->release(at, block.size());
-  }
-  return hasher.hex();
 }
 
 }  // namespace
@@ -54,7 +40,9 @@ void check_weights(const fs::path& dir, const TensorCache& weights) {
     const bool has_sha256 = sha256 != listed.end();
     const std::string& expected = has_sha256 ? sha256->second : shard.md5;
     if (expected.empty()) return;
-    std::string actual = hash_of(shard, has_sha256 ? Hasher::Kind::kSha256 : Hasher::Kind::kMd5);
+    Hasher hasher(has_sha256 ? Hasher::Kind::kSha256 : Hasher::Kind::kMd5);
+    hash_mapped(*shard.mapping, {&hasher});
+    std::string actual = hasher.hex();
     if (actual == expected) return;
     const std::lock_guard lock(mutex);
     problems.push_back({.message = std::string("the weights have changed: ") +

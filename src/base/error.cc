@@ -3,25 +3,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/utf8.h"
+
 namespace dovetail {
 namespace {
 
-// Bytes of the UTF-8 character that `text` starts with; 0 when it is none or a control character.
-size_t character_bytes(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return lead >= 0x20 && lead != 0x7f ? 1 : 0;
-  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  const unsigned char next = byte(1);
-  const bool overlong = (lead == 0xe0 && next < 0xa0) || (lead == 0xf0 && next < 0x90);
-  const bool surrogate = lead == 0xed && next >= 0xa0;
-  const bool beyond_unicode = lead == 0xf4 && next >= 0x90;
-  const bool c1_control = lead == 0xc2 && next < 0xa0;
-  return overlong || surrogate || beyond_unicode || c1_control ? 0 : length;
+// Bytes of the character that `text` starts with; 0 when it is none or a control character.
+size_t printable_bytes(std::string_view text) {
+  const size_t size = utf8_character_bytes(text);
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const bool control = size == 1   ? lead < 0x20 || lead == 0x7f
+                       : size == 2 ? lead == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0
+                                   : false;
+  return control ? 0 : size;
 }
 
 }  // namespace
@@ -88,7 +82,7 @@ std::string printable(std::string_view text, size_t limit) {
   std::string out;
   size_t i = 0;
   while (i < text.size() && i < limit) {
-    const size_t length = character_bytes(text.substr(i));
+    const size_t length = printable_bytes(text.substr(i));
     if (length > 0 && i + length > limit) break;
     if (length > 0) {
       out += text.substr(i, length);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/utf8.h"
 
 namespace dovetail {
 namespace {
@@ -37,7 +38,8 @@ bool is_integer_literal(std::string_view literal) {
 // Builds the value and refuses what nlohmann's own parser lets through.
 class StrictReader : public nlohmann::json_sax<Json> {
  public:
-  StrictReader(std::string_view source, int max_depth) : source_(source), max_depth_(max_depth) {}
+  StrictReader(std::string_view text, std::string_view source, int max_depth)
+      : text_(text), source_(source), max_depth_(max_depth) {}
 
   bool null() override { return put(nullptr); }
   bool boolean(bool value) override { return put(value); }
@@ -62,6 +64,12 @@ class StrictReader : public nlohmann::json_sax<Json> {
     return true;
   }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) override {
+    // nlohmann counts the bytes it has read; a bad character may be noticed behind its first byte.
+    position -= std::min<size_t>(position, 1);
+    if (const size_t bad = find_invalid_utf8(text_); bad <= position) {
+      fail("not valid JSON at byte " + std::to_string(bad) +
+           ": the text is not UTF-8: " + printable(text_.substr(bad, 1)));
+    }
     std::string message = error.what();
     // "[json.exception.parse_error.101] parse error at line 1, column 2: …": keep from "line" on, or drop the
     // tag.
@@ -117,6 +125,7 @@ class StrictReader : public nlohmann::json_sax<Json> {
     return true;
   }
 
+  std::string_view text_;
   std::string_view source_;
   int max_depth_;
   Json root_;
@@ -128,7 +137,7 @@ class StrictReader : public nlohmann::json_sax<Json> {
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view source, int max_depth) {
-  StrictReader reader(source, max_depth);
+  StrictReader reader(text, source, max_depth);
   // nlohmann skips a byte order mark; JSON text exchanged between systems must not have one (RFC 8259, 8.1).
   if (text.starts_with("\xef\xbb\xbf")) {
     throw Error(ErrorCode::kMalformed,

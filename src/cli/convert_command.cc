@@ -10,6 +10,7 @@
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
+#include "cli/quantization_argument.h"
 #include "cli/report.h"
 #include "convert/convert.h"
 
@@ -96,7 +97,7 @@ void add_convert_command(CLI::App& app, int&) {
          .mmproj = arguments->mmproj,
          .output = arguments->output,
          .quantization =
-             arguments->quantization.empty() ? nullptr : &models::find_quantization(arguments->quantization),
+             arguments->quantization.empty() ? nullptr : &quantization_argument(arguments->quantization),
          .family_chat_template = arguments->chat_template == "family",
          .manifest = !arguments->no_manifest,
          .threads = arguments->threads,

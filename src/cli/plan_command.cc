@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/progress.h"
 #include "cli/commands.h"
+#include "cli/quantization_argument.h"
 #include "cli/report.h"
 #include "contract/artifact.h"
 #include "contract/manifest.h"
@@ -84,7 +85,7 @@ void run_plan(const PlanOptions& options) {
   std::error_code ec;
   if (fs::is_directory(path, ec)) path /= "config.json";
   const models::ModelPlan plan =
-      models::plan_model(read_json(path), models::find_quantization(options.quantization), path.string());
+      models::plan_model(read_json(path), quantization_argument(options.quantization), path.string());
   const models::Target target = options.target == "webgpu" ? models::Target::kWebGpu : models::Target::kCpu;
   if (options.json) {
     std::printf("%s\n", plan_json(plan, target).dump(2).c_str());

@@ -77,6 +77,31 @@ void check_space(const fs::path& folder, const fs::path& output, int64_t needed)
                                       .hint = "free some space, or choose a folder on another disk with -o"});
 }
 
+// The folders above the output that a conversion creates: a failed one leaves none of them.
+class NewParents {
+ public:
+  explicit NewParents(const fs::path& output) {
+    std::error_code ec;
+    fs::path parent = fs::absolute(output, ec).lexically_normal();
+    if (!parent.has_filename()) parent = parent.parent_path();
+    while ((parent = parent.parent_path()).has_relative_path() && !fs::exists(parent, ec))
+      missing_.push_back(parent);
+  }
+  ~NewParents() {
+    std::error_code ec;
+    for (const fs::path& parent : missing_) {
+      if (!fs::remove(parent, ec)) return;  // somebody else put something there
+    }
+  }
+  NewParents(const NewParents&) = delete;
+  NewParents& operator=(const NewParents&) = delete;
+
+  void keep() { missing_.clear(); }
+
+ private:
+  std::vector<fs::path> missing_;  // the deepest one first
+};
+
 // A file of the tokenizer: copied byte for byte, or written.
 struct TokenizerFile {
   std::string name;
@@ -144,6 +169,7 @@ ConvertSummary write_package(const models::ModelPlan& plan, Inputs inputs, const
   for (const models::Parameter& parameter : plan.parameters) summary.parameter_bytes += parameter.bytes();
   for (const MappedWeight& mapped : mapping.weights) summary.weights += mapped.elements();
 
+  NewParents parents(options.output);
   AtomicDirectory output(options.output);
   check_space(output.staging(), options.output, summary.parameter_bytes + (int64_t{1} << 20));
   package::TensorCacheWriter writer(output.staging());
@@ -168,6 +194,7 @@ ConvertSummary write_package(const models::ModelPlan& plan, Inputs inputs, const
   for (const package::FileHash& file : files) summary.package_bytes += file.bytes;
   summary.package_bytes += static_cast<int64_t>(fs::file_size(output.staging() / package::kHashesFile));
   output.commit();
+  parents.keep();
 
   summary.parameters = static_cast<int64_t>(plan.parameters.size());
   summary.skipped = std::move(mapping.skipped);

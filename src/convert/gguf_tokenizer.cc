@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "convert/gguf_metadata.h"
 
 namespace dovetail::convert {
@@ -68,31 +69,6 @@ const std::vector<Cutting>& cuttings() {
       {"tekken", {kTekken}, true},
   };
   return known;
-}
-
-// The number of bytes of the UTF-8 character that `text` begins with; 0 when it is none.
-size_t character_bytes(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  if (text.empty()) return 0;
-  if (byte(0) < 0x80) return 1;
-  const size_t size = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
-  if (byte(0) < 0xc2 || byte(0) > 0xf4 || text.size() < size) return 0;
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  const bool surrogate = byte(0) == 0xed && byte(1) >= 0xa0;
-  const bool overlong = (byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xf0 && byte(1) < 0x90);
-  const bool beyond = byte(0) == 0xf4 && byte(1) >= 0x90;
-  return surrogate || overlong || beyond ? 0 : size;
-}
-
-bool is_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const size_t size = character_bytes(text);
-    if (size == 0) return false;
-    text.remove_prefix(size);
-  }
-  return true;
 }
 
 bool only_spaces(std::string_view text) {
@@ -168,7 +144,7 @@ class Builder {
     int64_t repeated = 0;
     for (size_t id = 0; id < list->strings.size(); ++id) {
       const std::string_view text = list->strings[id];
-      if (!is_utf8(text)) {
+      if (find_invalid_utf8(text) != std::string_view::npos) {
         tokens_.problem("tokens[" + std::to_string(id) + "]", "is not UTF-8", {},
                         "\"" + printable(text, 40) + "\"");
         if (problems_.size() > 20) return;
@@ -308,8 +284,8 @@ class Builder {
       // The first part may begin with the space that separates them.
       const size_t space = text.find(' ', 1);
       const auto known = [&](std::string_view part) { return ids_.contains(std::string(part)); };
-      if (space == std::string_view::npos || !is_utf8(text) || !known(text.substr(0, space)) ||
-          !known(text.substr(space + 1)) ||
+      if (space == std::string_view::npos || find_invalid_utf8(text) != std::string_view::npos ||
+          !known(text.substr(0, space)) || !known(text.substr(space + 1)) ||
           !known(std::string(text.substr(0, space)) + std::string(text.substr(space + 1)))) {
         tokens_.problem("merges[" + std::to_string(i) + "]", "is no pair of tokens that makes a token", {},
                         "\"" + printable(text, 60) + "\"");
@@ -347,7 +323,8 @@ class Builder {
     for (size_t id = 0; id < texts_.size(); ++id) {
       const std::string_view text = texts_[id];
       if (!is_part(id) || text.size() > kMaxPieceBytes || !(scores[id] == scores[id])) continue;
-      for (size_t at = character_bytes(text); at < text.size(); at += character_bytes(text.substr(at))) {
+      for (size_t at = utf8_character_bytes(text); at < text.size();
+           at += utf8_character_bytes(text.substr(at))) {
         const auto left = parts.find(text.substr(0, at));
         if (left == parts.end()) continue;
         const auto right = parts.find(text.substr(at));

@@ -79,7 +79,8 @@ std::vector<SafeTensor> parse_safetensors(std::span<const std::byte> file, const
   const std::string_view header(reinterpret_cast<const char*>(file.data()) + 8, length);
   if (header.empty() || header.front() != '{')
     refuse(source, "the header is no JSON object", "\"{\" at byte 8", "another byte");
-  const Json document = parse_json(header, source, kMaxDepth);
+  // Places in messages count from the beginning of the file: blanks stand for the length.
+  const Json document = parse_json(std::string(8, ' ').append(header), source, kMaxDepth);
   const int64_t data_begin = static_cast<int64_t>(8 + length);
   const int64_t data_bytes = static_cast<int64_t>(file.size()) - data_begin;
 

@@ -46,6 +46,25 @@ TEST(Json, NamesTheDocumentAndThePlace) {
   }
 }
 
+TEST(Json, SaysWhereTheTextIsNotUtf8) {
+  const auto error = [](const std::string& text) -> std::string {
+    try {
+      parse_json(text, "x.json");
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(error("{\"a\": 1,\n \"b\": \"x\xff\"}"),
+            "x.json: not valid JSON at byte 17: the text is not UTF-8: \\xff");
+  EXPECT_EQ(error("{\"a\xed\xa0\x80\": 1}"),
+            "x.json: not valid JSON at byte 3: the text is not UTF-8: \\xed");
+  EXPECT_EQ(error("[1]\n\xc3"), "x.json: not valid JSON at byte 4: the text is not UTF-8: \\xc3");
+  // What comes first is said.
+  EXPECT_NE(error("[1,] \xff").find("not valid JSON at byte 3: line 1"), std::string::npos)
+      << error("[1,] \xff");
+}
+
 TEST(Json, ManyMembersAreReadInLinearTime) {
   std::string text = "{";
   for (int i = 0; i < 100'000; ++i) text += (i ? ",\"" : "\"") + std::to_string(i) + "\":0";

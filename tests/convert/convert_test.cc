@@ -355,6 +355,24 @@ TEST(Convert, KeepsWhatIsAlreadyThere) {
   EXPECT_EQ(files_in(temp.path()), std::vector<std::string>{"p"});
 }
 
+TEST(Convert, FoldersAboveTheOutputAreMadeAndAFailureTakesThemAway) {
+  TempDir temp;
+  TestTensor nan = bf16_tensor("a", {4});
+  nan.bytes[0] = nan.bytes[1] = '\xff';
+  write_checkpoint(temp / "bad", {nan});
+  write_checkpoint(temp / "good", {bf16_tensor("a", {4})});
+  const models::ModelPlan plan = make_plan("q0f16", {weight_from("a", {4}, {"a"})});
+  for (const char* output : {"x/y/z", "x/y/z/", "x/../x/y/z"}) {
+    EXPECT_HAS(convert_error(plan, options_for(plan, temp / "bad", temp / output)), "NaN");
+    EXPECT_EQ(files_in(temp.path()), (std::vector<std::string>{"bad", "good"})) << output;
+  }
+  fs::create_directory(temp / "x");
+  EXPECT_HAS(convert_error(plan, options_for(plan, temp / "bad", temp / "x/y/z")), "NaN");
+  EXPECT_TRUE(fs::is_empty(temp / "x"));
+  EXPECT_EQ(convert_error(plan, options_for(plan, temp / "good", temp / "x/y/z")), "accepted");
+  EXPECT_TRUE(fs::exists(temp / "x/y/z/mlc-chat-config.json"));
+}
+
 // A checkpoint whose tensor data is a hole in the file: any size, no disk.
 void write_sparse_checkpoint(const fs::path& dir, const std::string& name, int64_t rows, int64_t cols) {
   write_checkpoint(dir, {});

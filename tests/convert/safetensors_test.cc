@@ -102,6 +102,11 @@ TEST(Safetensors, RefusesBadHeaders) {
   }
 }
 
+TEST(Safetensors, PlacesCountFromTheBeginningOfTheFile) {
+  EXPECT_NE(parse_error(with_header("{\"a\xff\":1}", "")).find("test.safetensors: not valid JSON at byte 11"),
+            std::string::npos);
+}
+
 TEST(Checkpoint, ReadsFilesOfAnIndex) {
   TempDir temp;
   write_text(temp / "x1.safetensors", safetensors_text({bf16_tensor("a", {2})}));

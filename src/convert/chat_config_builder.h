@@ -14,11 +14,6 @@
 
 namespace dovetail::convert {
 
-// Files of a tokenizer that are copied when the checkpoint has them, in the order in which MLC lists them.
-inline constexpr const char* kTokenizerFiles[] = {"tokenizer.model",   "tokenizer.json",
-                                                  "vocab.json",        "merges.txt",
-                                                  "added_tokens.json", "tokenizer_config.json"};
-
 // Sampling values and token ids come from generation_config.json, then config.json, then MLC's defaults; all
 // eos ids of generation_config.json become stop tokens. Appends to `notes` what the user should know.
 // The conversation template is that of the model's family, with what `chat_template` says instead. Throws

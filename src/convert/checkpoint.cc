@@ -119,6 +119,15 @@ Checkpoint open_checkpoint(const fs::path& dir) {
   ProblemList problems;
   std::unordered_map<std::string, std::string> where;
   for (const std::string& name : names) {
+    if (!fs::exists(dir / name, ec) && !ec) {
+      const bool link = fs::is_symlink(dir / name, ec);
+      problems.add({.message = link ? "is a link to a file that is missing: " +
+                                          fs::read_symlink(dir / name, ec).string()
+                                    : "file is missing, though " + std::string(kIndex) + " names it",
+                    .source = name,
+                    .hint = "the download is incomplete: fetch this file again"});
+      continue;
+    }
     try {
       std::shared_ptr<const MappedFile> mapping = MappedFile::open(dir / name);
       for (SafeTensor& tensor : parse_safetensors(mapping->bytes(), name)) {

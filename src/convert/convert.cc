@@ -12,10 +12,12 @@
 #include "base/thread_pool.h"
 #include "convert/chat_config_builder.h"
 #include "convert/checkpoint.h"
+#include "convert/checkpoint_folder.h"
 #include "convert/checkpoint_template.h"
 #include "convert/gguf_model.h"
 #include "convert/gguf_tokenizer.h"
 #include "convert/preprocessor.h"
+#include "convert/tokenizer_files.h"
 #include "convert/weight_stream.h"
 #include "package/content_hashes.h"
 #include "package/tensor_cache.h"
@@ -28,36 +30,6 @@ namespace {
 constexpr const char* kConfig = "config.json";
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kGenerationConfig = "generation_config.json";
-
-void check_folder(const fs::path& dir) {
-  std::error_code ec;
-  if (!fs::is_directory(dir, ec)) {
-    throw Error(
-        ErrorCode::kNotFound,
-        Problem{
-            .message = fs::exists(dir, ec) ? "is neither a folder nor a GGUF file" : "folder does not exist",
-            .source = dir.string(),
-            .expected = "a folder with config.json, tokenizer.json and safetensors files, or a GGUF file"});
-  }
-  std::vector<Problem> problems;
-  for (const char* name : {kConfig, kTokenizer}) {
-    const fs::file_type type = fs::status(dir / name, ec).type();
-    if (type == fs::file_type::regular) continue;
-    Problem problem{.message = "file is missing", .source = (dir / name).string()};
-    if (type == fs::file_type::none) {
-      problem.message = "file can't be opened: " + ec.message();
-    } else if (type != fs::file_type::not_found) {
-      problem.message = "is not a regular file";
-    }
-    if (name == kTokenizer && fs::exists(dir / "tokenizer.model", ec)) {
-      problem.hint =
-          "tokenizer.model alone does not say which tokens are special; fetch tokenizer.json of the same "
-          "model too";
-    }
-    problems.push_back(std::move(problem));
-  }
-  if (!problems.empty()) throw Error(ErrorCode::kNotFound, std::move(problems));
-}
 
 Json read_document(const fs::path& dir, const char* name) {
   return parse_json(read_file(dir / name, int64_t{64} << 20), name);
@@ -102,13 +74,6 @@ class NewParents {
   std::vector<fs::path> missing_;  // the deepest one first
 };
 
-// A file of the tokenizer: copied byte for byte, or written.
-struct TokenizerFile {
-  std::string name;
-  fs::path copied_from;
-  std::string text;
-};
-
 package::FileHash write_tokenizer_file(const TokenizerFile& file, const fs::path& dir) {
   AtomicFile out(dir / file.name);
   if (file.copied_from.empty()) {
@@ -142,8 +107,7 @@ struct Inputs {
   Checkpoint checkpoint;
   Json config;
   Json generation_config;
-  std::vector<TokenizerFile> tokenizer_files;
-  package::Tokenizer tokenizer;
+  TokenizerFiles tokenizer;
   std::optional<CheckpointTemplate> chat_template;
   std::vector<std::string> notes;
 };
@@ -154,10 +118,10 @@ ConvertSummary write_package(const models::ModelPlan& plan, Inputs inputs, const
   Mapping mapping = map_weights(plan, checkpoint);
   mapping.notes.insert(mapping.notes.begin(), inputs.notes.begin(), inputs.notes.end());
   std::vector<std::string> tokenizer_files;
-  for (const TokenizerFile& file : inputs.tokenizer_files) tokenizer_files.push_back(file.name);
+  for (const TokenizerFile& file : inputs.tokenizer.files) tokenizer_files.push_back(file.name);
   package::ChatConfig chat_config =
-      build_chat_config(plan, inputs.config, inputs.generation_config, inputs.tokenizer, tokenizer_files,
-                        inputs.chat_template, mapping.notes);
+      build_chat_config(plan, inputs.config, inputs.generation_config, inputs.tokenizer.tokenizer,
+                        tokenizer_files, inputs.chat_template, mapping.notes);
   if (!options.manifest) {
     chat_config.model_config = plan.mlc_config;
     chat_config.sliding_window_size = plan.mlc_sliding_window_size;
@@ -182,7 +146,7 @@ ConvertSummary write_package(const models::ModelPlan& plan, Inputs inputs, const
 
   std::vector<package::FileHash> files = writer.files();
   summary.shards = static_cast<int64_t>(files.size()) - 1;
-  for (const TokenizerFile& file : inputs.tokenizer_files)
+  for (const TokenizerFile& file : inputs.tokenizer.files)
     files.push_back(write_tokenizer_file(file, output.staging()));
   files.push_back(
       write_document(output.staging(), package::kChatConfigFile, package::chat_config_text(chat_config)));
@@ -222,8 +186,8 @@ ConvertSummary convert_gguf(const ConvertOptions& options) {
                        {.checkpoint = model.checkpoint(),
                         .config = model.config,
                         .generation_config = model.generation_config,
-                        .tokenizer_files = {{.name = kTokenizer, .text = json}},
-                        .tokenizer = package::Tokenizer::from_json(json, kTokenizer),
+                        .tokenizer = {.files = {{.name = kTokenizer, .text = json}},
+                                      .tokenizer = package::Tokenizer::from_json(json, kTokenizer)},
                         .chat_template = {},
                         .notes = std::move(notes)},
                        options);
@@ -232,11 +196,7 @@ ConvertSummary convert_gguf(const ConvertOptions& options) {
 ConvertSummary convert_folder(const models::ModelPlan& plan, const Json& config, Checkpoint checkpoint,
                               std::vector<std::string> notes, const ConvertOptions& options) {
   std::error_code ec;
-  std::vector<TokenizerFile> files;
-  for (const char* name : kTokenizerFiles) {
-    const fs::path path = options.checkpoint / name;
-    if (fs::is_regular_file(path, ec)) files.push_back({.name = name, .copied_from = path});
-  }
+  TokenizerFiles tokenizer = read_tokenizer(options.checkpoint, notes);
   check_preprocessor(plan, options.checkpoint, notes);
   std::optional<CheckpointTemplate> chat_template = find_chat_template(options.checkpoint, notes);
   if (!chat_template)
@@ -248,8 +208,7 @@ ConvertSummary convert_folder(const models::ModelPlan& plan, const Json& config,
                        {.checkpoint = std::move(checkpoint),
                         .config = config,
                         .generation_config = std::move(generation_config),
-                        .tokenizer_files = std::move(files),
-                        .tokenizer = package::Tokenizer::from_file(options.checkpoint / kTokenizer),
+                        .tokenizer = std::move(tokenizer),
                         .chat_template = std::move(chat_template),
                         .notes = std::move(notes)},
                        options);
@@ -288,18 +247,23 @@ ConvertSummary convert(const ConvertOptions& options) {
   if (options.quantization == nullptr && fs::is_directory(options.checkpoint, ec)) {
     throw Error(ErrorCode::kUsage, "--quantization is required for a folder; a GGUF file has a default");
   }
-  check_folder(options.checkpoint);
-  const Json config = read_document(options.checkpoint, kConfig);
-  const models::ModelPlan plan = models::plan_model(config, *options.quantization, kConfig);
-  Checkpoint checkpoint = open_checkpoint(options.checkpoint);
-  if (!lacks_head(plan, checkpoint)) return convert_folder(plan, config, std::move(checkpoint), {}, options);
-  // Files without shared tensors leave the head of a tied model out, whatever its configuration says.
-  const Json shared = tied(config);
-  return convert_folder(
-      models::plan_model(shared, *options.quantization, kConfig), shared, std::move(checkpoint),
-      {"lm_head.weight is not in the checkpoint: the embedding table is used for both, though "
-       "config.json does not tie them"},
-      options);
+  std::vector<std::string> notes;
+  ConvertOptions folder = options;
+  folder.checkpoint = checkpoint_folder(options.checkpoint, notes);
+  check_folder(folder.checkpoint);
+  Json config = read_document(folder.checkpoint, kConfig);
+  check_not_quantized(folder.checkpoint, config);
+  models::ModelPlan plan = models::plan_model(config, *options.quantization, kConfig);
+  Checkpoint checkpoint = open_checkpoint(folder.checkpoint);
+  if (lacks_head(plan, checkpoint)) {
+    // Files without shared tensors leave the head of a tied model out, whatever its configuration says.
+    config = tied(std::move(config));
+    plan = models::plan_model(config, *options.quantization, kConfig);
+    notes.push_back(
+        "lm_head.weight is not in the checkpoint: the embedding table is used for both, though config.json "
+        "does not tie them");
+  }
+  return convert_folder(plan, config, std::move(checkpoint), std::move(notes), folder);
 }
 
 }  // namespace dovetail::convert

@@ -1,34 +1,18 @@
 #include "convert/gguf_tokenizer.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
-#include <optional>
 #include <string_view>
-#include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/utf8.h"
 #include "convert/gguf_metadata.h"
+#include "convert/pieces.h"
 
 namespace dovetail::convert {
 namespace {
-
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, SentencePiece's space
-constexpr int64_t kMaxTokens = 1 << 22;
-constexpr size_t kMaxPieceBytes = 256;  // of a piece that merges are sought for
-
-enum TokenType : int64_t {
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,
-  kUserDefined = 4,
-  kUnused = 5,
-  kByte = 6
-};
 
 // Patterns of the checkpoints' own tokenizer.json files.
 constexpr std::string_view kGpt2 =
@@ -71,20 +55,6 @@ const std::vector<Cutting>& cuttings() {
   return known;
 }
 
-bool only_spaces(std::string_view text) {
-  return !text.empty() && text.find_first_not_of(' ') == std::string_view::npos;
-}
-
-std::string with_marks(std::string_view text) {
-  std::string out;
-  for (const char c : text) out += c == ' ' ? kSpace : std::string_view(&c, 1);
-  return out;
-}
-
-Json replace(std::string_view from, std::string_view to) {
-  return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
-}
-
 class Builder {
  public:
   Builder(const Gguf& gguf, std::vector<std::string>& notes)
@@ -95,7 +65,7 @@ class Builder {
     read_tokens(kind);
     throw_problems();
     Json out = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
-    out["added_tokens"] = added_tokens();
+    out["added_tokens"] = pieces_.added_tokens();
     if (kind == "llama" || kind == "gemma4") {
       with_byte_fallback(out, kind == "llama" ? scored_merges() : listed_merges());
     } else if (kind == "gpt2") {
@@ -127,21 +97,20 @@ class Builder {
       if (!tokens_.has("tokens")) tokens_.problem("tokens", "the file has no vocabulary");
       return;
     }
-    if (list->count > kMaxTokens) {
-      tokens_.problem("tokens", "too many tokens", "at most " + std::to_string(kMaxTokens),
+    if (list->count > kMaxPieces) {
+      tokens_.problem("tokens", "too many tokens", "at most " + std::to_string(kMaxPieces),
                       std::to_string(list->count));
       return;
     }
-    types_.assign(static_cast<size_t>(list->count), kNormal);
-    if (const GgufArray* types = tokens_.array("token_type", GgufType::kInt32)) {
-      if (types->count == list->count) {
-        types_ = *types->integers();
+    std::vector<int64_t> types(static_cast<size_t>(list->count), kNormal);
+    if (const GgufArray* given = tokens_.array("token_type", GgufType::kInt32)) {
+      if (given->count == list->count) {
+        types = *given->integers();
       } else {
         tokens_.problem("token_type", "not one for each token", std::to_string(list->count),
-                        std::to_string(types->count));
+                        std::to_string(given->count));
       }
     }
-    int64_t repeated = 0;
     for (size_t id = 0; id < list->strings.size(); ++id) {
       const std::string_view text = list->strings[id];
       if (find_invalid_utf8(text) != std::string_view::npos) {
@@ -150,80 +119,40 @@ class Builder {
         if (problems_.size() > 20) return;
         continue;
       }
-      if (types_[id] < kNormal || types_[id] > kByte) types_[id] = kNormal;
-      // A run of spaces that is a token of its own is built from merges, as in the checkpoint.
-      spaces_.push_back(kind != "gpt2" && types_[id] == kUserDefined && only_spaces(text));
-      texts_.push_back(spaces_.back() ? with_marks(text) : std::string(text));
-      if (!ids_.emplace(texts_.back(), static_cast<int64_t>(id)).second) ++repeated;
+      pieces_.add(text, types[id], kind != "gpt2");
     }
-    if (repeated > 0) {
-      notes_.push_back(std::to_string(repeated) +
+    if (pieces_.repeated() > 0) {
+      notes_.push_back(std::to_string(pieces_.repeated()) +
                        " tokens of the vocabulary repeat others; text can't use them");
     }
-  }
-
-  bool is_first(size_t id) const { return ids_.at(texts_[id]) == static_cast<int64_t>(id); }
-
-  Json added_tokens() const {
-    Json out = Json::array();
-    for (size_t id = 0; id < texts_.size(); ++id) {
-      const bool special = types_[id] == kControl || types_[id] == kUnknown;
-      if ((!special && types_[id] != kUserDefined) || spaces_[id] || texts_[id].empty() || !is_first(id))
-        continue;
-      out.push_back({{"id", id},
-                     {"content", texts_[id]},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", special}});
-    }
-    return out;
-  }
-
-  Json vocabulary() const {
-    Json out = Json::object();
-    for (size_t id = 0; id < texts_.size(); ++id) {
-      if (is_first(id)) out.get_ref<Json::object_t&>().emplace_back(texts_[id], Json(id));
-    }
-    return out;
   }
 
   // A leading token of every text; chat adds it from its template.
   Json post_processor(bool by_default) {
     if (!tokens_.boolean("add_bos_token", by_default) || !tokens_.has("bos_token_id")) return nullptr;
-    const int64_t id = tokens_.integer("bos_token_id", 0, static_cast<int64_t>(texts_.size()) - 1);
-    if (static_cast<size_t>(id) >= texts_.size()) return nullptr;
-    const std::string& text = texts_[static_cast<size_t>(id)];
-    const Json special = {{"SpecialToken", {{"id", text}, {"type_id", 0}}}};
-    const auto sequence = [](const char* name, int type) {
-      return Json{{"Sequence", {{"id", name}, {"type_id", type}}}};
-    };
-    return {{"type", "TemplateProcessing"},
-            {"single", {special, sequence("A", 0)}},
-            {"pair", {special, sequence("A", 0), special, sequence("B", 1)}},
-            {"special_tokens", {{text, {{"id", text}, {"ids", {id}}, {"tokens", {text}}}}}}};
+    const int64_t id = tokens_.integer("bos_token_id", 0, static_cast<int64_t>(pieces_.size()) - 1);
+    if (static_cast<size_t>(id) >= pieces_.size()) return nullptr;
+    return leading_token(id, pieces_.text(static_cast<size_t>(id)));
   }
 
   void with_byte_fallback(Json& out, Json merges) {
     const bool prefix = tokens_.boolean("add_space_prefix", true);
-    const Json marks = replace(" ", kSpace);
+    const Json marks = replace_step(" ", kSpaceMark);
     out["normalizer"] = marks;
     if (prefix) {
       out["normalizer"] = {{"type", "Sequence"},
-                           {"normalizers", {{{"type", "Prepend"}, {"prepend", kSpace}}, marks}}};
+                           {"normalizers", {{{"type", "Prepend"}, {"prepend", kSpaceMark}}, marks}}};
     }
     out["pre_tokenizer"] = nullptr;
     out["post_processor"] = post_processor(true);
-    Json decoders = {replace(kSpace, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
-    if (prefix) decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
-    out["decoder"] = {{"type", "Sequence"}, {"decoders", decoders}};
+    out["decoder"] = mark_decoder(prefix);
     Json unknown = nullptr;
     if (tokens_.has("unknown_token_id")) {
-      const auto id = static_cast<size_t>(tokens_.integer("unknown_token_id", 0, kMaxTokens));
-      if (id < texts_.size()) unknown = texts_[id];
+      const auto id = static_cast<size_t>(tokens_.integer("unknown_token_id", 0, kMaxPieces));
+      if (id < pieces_.size()) unknown = pieces_.text(id);
     }
-    out["model"] = model(unknown, true, false, std::move(merges));
+    out["model"] = bpe_model({.unknown = unknown, .byte_fallback = true, .fuse_unknown = true}, pieces_.ids(),
+                             std::move(merges));
   }
 
   void byte_level(Json& out) {
@@ -254,21 +183,7 @@ class Builder {
     // Llama 3's files say it not; llama.cpp adds the token for them all the same.
     out["post_processor"] = post_processor(cutting->patterns.front() == kLlama3);
     out["decoder"] = bytes;
-    out["model"] = model(nullptr, false, cutting->whole_tokens, listed_merges());
-  }
-
-  Json model(const Json& unknown, bool fallback, bool whole_tokens, Json merges) const {
-    Json out = {{"type", "BPE"},
-                {"dropout", nullptr},
-                {"unk_token", unknown},
-                {"continuing_subword_prefix", nullptr},
-                {"end_of_word_suffix", nullptr},
-                {"fuse_unk", fallback},
-                {"byte_fallback", fallback},
-                {"ignore_merges", whole_tokens}};
-    out["vocab"] = vocabulary();
-    out["merges"] = std::move(merges);
-    return out;
+    out["model"] = bpe_model({.whole_tokens = cutting->whole_tokens}, pieces_.ids(), listed_merges());
   }
 
   // "left right", where a space inside a part is written U+0120.
@@ -283,7 +198,7 @@ class Builder {
       const std::string_view text = list->strings[i];
       // The first part may begin with the space that separates them.
       const size_t space = text.find(' ', 1);
-      const auto known = [&](std::string_view part) { return ids_.contains(std::string(part)); };
+      const auto known = [&](std::string_view part) { return pieces_.contains(std::string(part)); };
       if (space == std::string_view::npos || find_invalid_utf8(text) != std::string_view::npos ||
           !known(text.substr(0, space)) || !known(text.substr(space + 1)) ||
           !known(std::string(text.substr(0, space)) + std::string(text.substr(space + 1)))) {
@@ -296,69 +211,21 @@ class Builder {
     return out;
   }
 
-  struct Merge {
-    float score;
-    size_t left_bytes, split;  // bytes of the left part, if the piece is a run of spaces
-    size_t id;                 // of the result
-    int64_t left, right;
-  };
-
-  // SentencePiece joins the two neighbours whose joint piece has the highest score; that is what BPE does
-  // with every way to divide a piece, in the order of the scores. Runs of spaces are joined before all else
-  // and from the left, so that the longest one comes out.
   Json scored_merges() {
-    Json out = Json::array();
     const GgufArray* list = tokens_.array("scores", GgufType::kFloat32);
-    if (list == nullptr || list->count != static_cast<int64_t>(texts_.size())) {
-      tokens_.problem("scores", "not one for each token", std::to_string(texts_.size()),
+    if (list == nullptr || list->count != static_cast<int64_t>(pieces_.size())) {
+      tokens_.problem("scores", "not one for each token", std::to_string(pieces_.size()),
                       list == nullptr ? "none" : std::to_string(list->count));
-      return out;
+      return Json::array();
     }
-    const std::vector<float> scores = *list->floats();
-    std::unordered_map<std::string_view, int64_t> parts;
-    for (size_t id = 0; id < texts_.size(); ++id) {
-      if (is_part(id)) parts.emplace(texts_[id], static_cast<int64_t>(id));
-    }
-    std::vector<Merge> merges;
-    for (size_t id = 0; id < texts_.size(); ++id) {
-      const std::string_view text = texts_[id];
-      if (!is_part(id) || text.size() > kMaxPieceBytes || !(scores[id] == scores[id])) continue;
-      for (size_t at = utf8_character_bytes(text); at < text.size();
-           at += utf8_character_bytes(text.substr(at))) {
-        const auto left = parts.find(text.substr(0, at));
-        if (left == parts.end()) continue;
-        const auto right = parts.find(text.substr(at));
-        if (right == parts.end()) continue;
-        merges.push_back({.score = scores[id],
-                          .left_bytes = spaces_[id] ? at : 0,
-                          .split = at,
-                          .id = id,
-                          .left = left->second,
-                          .right = right->second});
-      }
-    }
-    std::sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) {
-      return std::tuple(b.left_bytes, b.score, a.id, a.left, a.right) <
-             std::tuple(a.left_bytes, a.score, b.id, b.left, b.right);
-    });
-    for (const Merge& merge : merges)
-      out.push_back({std::string_view(texts_[merge.id]).substr(0, merge.split),
-                     std::string_view(texts_[merge.id]).substr(merge.split)});
-    return out;
-  }
-
-  bool is_part(size_t id) const {
-    return (types_[id] == kNormal || spaces_[id]) && !texts_[id].empty() && is_first(id);
+    return pieces_.scored_merges(*list->floats());
   }
 
   const Gguf& gguf_;
   std::vector<std::string>& notes_;
   std::vector<Problem> problems_;
   GgufMetadata tokens_;
-  std::vector<std::string> texts_;
-  std::vector<int64_t> types_;
-  std::vector<bool> spaces_;
-  std::unordered_map<std::string, int64_t> ids_;
+  PieceVocabulary pieces_;
 };
 
 }  // namespace

@@ -166,19 +166,39 @@ class Mapper {
   void check_unused() {
     for (const models::SkippedPart& part : plan_.skipped)
       out_.skipped.push_back({.name = part.prefix, .reason = part.reason});
+    const size_t parts = out_.skipped.size();
     for (size_t i = 0; i < used_.size(); ++i) {
       if (used_[i]) continue;
-      const auto skipped =
-          std::find_if(out_.skipped.begin(), out_.skipped.end(),
-                       [&](const SkippedTensors& part) { return names_[i].starts_with(part.name); });
-      if (skipped != out_.skipped.end()) {
+      const auto end = out_.skipped.begin() + static_cast<std::ptrdiff_t>(parts);
+      const auto skipped = std::find_if(out_.skipped.begin(), end, [&](const SkippedTensors& part) {
+        return names_[i].starts_with(part.name);
+      });
+      if (skipped != end) {
         ++skipped->tensors;
         skipped->bytes += tensor(i).bytes;
+      } else if (const std::string reason = no_weight(i); !reason.empty()) {
+        add_skipped(i, reason);
       } else if (!tied_head(i)) {
         unused_.push_back(i);
       }
     }
     std::erase_if(out_.skipped, [](const SkippedTensors& part) { return part.tensors == 0; });
+  }
+
+  // Why an unused tensor can't be a weight that the model lacks; empty when it can.
+  std::string no_weight(size_t index) const {
+    if (names_[index].ends_with(".rotary_emb.inv_freq")) return "computed from the configuration";
+    if (tensor(index).elements() == 0) return "it holds no values";
+    if (!tensor(index).dtype)
+      return "the model has no such weight, nor any of the type " + printable(tensor(index).dtype_text, 40);
+    return "";
+  }
+
+  void add_skipped(size_t index, std::string reason) {
+    out_.skipped.push_back({.name = printable(names_[index]),
+                            .reason = std::move(reason),
+                            .tensors = 1,
+                            .bytes = tensor(index).bytes});
   }
 
   // An output head in a checkpoint whose model takes the embedding table for it: both must hold the same.
@@ -194,10 +214,7 @@ class Mapper {
                          std::memcmp(checkpoint_.bytes(head).data(), checkpoint_.bytes(table).data(),
                                      static_cast<size_t>(head.bytes)) == 0;
       if (equal) {
-        out_.skipped.push_back({.name = names_[index],
-                                .reason = "it equals the embedding table, which is used for both",
-                                .tensors = 1,
-                                .bytes = head.bytes});
+        add_skipped(index, "it equals the embedding table, which is used for both");
       } else {
         add(index, "the output head differs from the embedding table, but config.json ties them",
             table.dtype_text + " " + shape_text(table.shape) + " with the bytes of " + printable(table.name),

@@ -74,4 +74,18 @@ std::vector<std::byte> decode_base64_or_data_url(std::string_view text, std::str
   return bytes;
 }
 
+std::string encode_base64(std::span<const std::byte> bytes) {
+  constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  out.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t at = 0; at < bytes.size(); at += 3) {
+    const auto byte = [&](size_t i) {
+      return at + i < bytes.size() ? std::to_integer<unsigned>(bytes[at + i]) : 0u;
+    };
+    const unsigned group = byte(0) << 16 | byte(1) << 8 | byte(2);
+    for (size_t i = 0; i < 4; ++i) out += at + i > bytes.size() ? '=' : kAlphabet[group >> (18 - 6 * i) & 63];
+  }
+  return out;
+}
+
 }  // namespace dovetail::media

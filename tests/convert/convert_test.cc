@@ -326,10 +326,10 @@ TEST(Convert, RefusesFoldersThatAreNoCheckpoint) {
   };
   EXPECT_HAS(error(temp / "nothing"), "folder does not exist");
   fs::create_directory(temp / "hf");
-  write_text(temp / "hf/tokenizer.model", "x");
   EXPECT_HAS(error(temp / "hf"), "config.json: file is missing");
-  EXPECT_HAS(error(temp / "hf"), "tokenizer.json: file is missing");
-  EXPECT_HAS(error(temp / "hf"), "tokenizer.model alone does not say which tokens are special");
+  EXPECT_HAS(error(temp / "hf"), "tokenizer.json: file is missing, and tokenizer.model too");
+  write_text(temp / "hf/a.safetensors", "x");
+  EXPECT_HAS(error(temp / "hf/a.safetensors"), "give the folder that the file is in");
   write_text(temp / "hf/tokenizer.json", "{}");
   write_text(temp / "hf/config.json", R"({"architectures":["BertModel"]})");
   EXPECT_HAS(error(temp / "hf"), "unknown architecture BertModel");

@@ -1,0 +1,29 @@
+// The tokenizer of a Hugging Face folder.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "package/tokenizer.h"
+
+namespace dovetail::convert {
+
+// A file of the package's tokenizer: copied byte for byte, or written.
+struct TokenizerFile {
+  std::string name;
+  std::filesystem::path copied_from;
+  std::string text;
+};
+
+struct TokenizerFiles {
+  std::vector<TokenizerFile> files;
+  package::Tokenizer tokenizer;
+};
+
+// What the folder has. tokenizer.json counts; where it is missing, one is made from tokenizer.model and what
+// tokenizer_config.json and added_tokens.json add to it. A note says what was made, or in what the two
+// disagree. Throws Error kNotFound, kMalformed, kUnsupported.
+TokenizerFiles read_tokenizer(const std::filesystem::path& checkpoint, std::vector<std::string>& notes);
+
+}  // namespace dovetail::convert

@@ -71,6 +71,11 @@ std::vector<SafeTensor> parse_safetensors(std::span<const std::byte> file, const
   uint64_t length;
   std::memcpy(&length, file.data(), 8);
   static_assert(std::endian::native == std::endian::little);
+  if (std::string_view(reinterpret_cast<const char*>(file.data()), 8) == "version ") {
+    throw Error(ErrorCode::kMalformed, Problem{.message = "is a Git LFS pointer, not the file itself",
+                                               .source = source,
+                                               .hint = "fetch the files with \"git lfs pull\""});
+  }
   if (length > kMaxHeaderBytes || length > file.size() - 8) {
     refuse(source, "the header is longer than the file or than 100 MB",
            "at most " + std::to_string(std::min<uint64_t>(kMaxHeaderBytes, file.size() - 8)) + " bytes",

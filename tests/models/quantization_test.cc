@@ -4,6 +4,7 @@
 #include <cstring>
 #include <random>
 
+#include "convert/checkpoint_fixture.h"
 #include "models/gemma4.h"
 #include "models/gemma4_plan.h"
 #include "models/llama.h"
@@ -199,6 +200,61 @@ TEST_P(EveryLevel, EveryQuantizationOfLlama) {
 TEST_P(EveryLevel, EveryQuantizationOfGemma4) {
   check<GemmaModel, Gemma4RuntimeConfig>(
       kGemma, {parse_gemma4_config(read_json(kGemma / "config.json"), "config.json")}, GetParam());
+}
+
+// A model of one layer with these widths, and the tokenizer and vocabulary of llama_tiny.
+Json write_llama(const fs::path& dir, int64_t hidden, int64_t inner) {
+  using dovetail::testing::TestTensor;
+  Json config = read_json(kLlama / "config.json");
+  for (const auto& [name, value] : {std::pair{"hidden_size", hidden},
+                                    {"intermediate_size", inner},
+                                    {"num_hidden_layers", int64_t{1}},
+                                    {"num_attention_heads", int64_t{2}},
+                                    {"num_key_value_heads", int64_t{1}},
+                                    {"head_dim", int64_t{6}}})
+    config[name] = value;
+  std::vector<TestTensor> tensors;
+  const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
+    tensors.push_back(
+        dovetail::testing::bf16_tensor(name, std::move(shape), 0.01f * static_cast<float>(tensors.size())));
+  };
+  const std::string layer = "model.layers.0.";
+  add("model.embed_tokens.weight", {320, hidden});
+  add("lm_head.weight", {320, hidden});
+  add("model.norm.weight", {hidden});
+  add(layer + "input_layernorm.weight", {hidden});
+  add(layer + "post_attention_layernorm.weight", {hidden});
+  add(layer + "self_attn.q_proj.weight", {12, hidden});
+  add(layer + "self_attn.k_proj.weight", {6, hidden});
+  add(layer + "self_attn.v_proj.weight", {6, hidden});
+  add(layer + "self_attn.o_proj.weight", {hidden, 12});
+  add(layer + "mlp.gate_proj.weight", {inner, hidden});
+  add(layer + "mlp.up_proj.weight", {inner, hidden});
+  add(layer + "mlp.down_proj.weight", {hidden, inner});
+  dovetail::testing::write_checkpoint(dir, tensors);
+  dovetail::testing::write_text(dir / "config.json", config.dump());
+  return config;
+}
+
+TEST_P(EveryLevel, RowsWhoseLastGroupIsNotFull) {
+  ops::Context context(GetParam(), 2);
+  context.precision = ops::Precision::kExact;
+  for (const auto& [hidden, inner] : {std::pair<int64_t, int64_t>{48, 100}, {100, 48}, {1, 1}}) {
+    const dovetail::testing::TempDir dir;
+    const Json config = write_llama(dir / "hf", hidden, inner);
+    const LlamaRuntimeConfig parsed{parse_llama_config(config, "config.json")};
+    for (const Quantization& quantization : quantizations()) {
+      const std::string name(quantization.name);
+      Loaded<LlamaModel, LlamaRuntimeConfig> loaded(dir / "hf", parsed, name);
+      const auto exact = run(context, loaded);
+      const auto float32 = run(context, Float32<LlamaModel, LlamaRuntimeConfig>(loaded, parsed));
+      for (size_t i = 0; i < exact.size(); ++i) {
+        const float scale = std::max(1.0f, *std::max_element(float32[i].begin(), float32[i].end()));
+        EXPECT_LE(largest_difference(exact[i], float32[i]) / scale, 1e-5f)
+            << name << " " << hidden << " " << inner;
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Quantizations, EveryLevel, ::testing::ValuesIn(runnable_levels()),

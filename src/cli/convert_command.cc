@@ -83,7 +83,7 @@ void add_convert_command(CLI::App& app, int&) {
                           "; default, for a GGUF file only: q8f16_1 or q4f16_1, by its bits");
   command
       ->add_option("--chat-template", arguments->chat_template,
-                   "of a GGUF file: the file's own, or that of the model's family (file, family)")
+                   "the checkpoint's own, or that of the model's family (file, family)")
       ->check(CLI::IsMember({"file", "family"}))
       ->capture_default_str();
   command->add_flag("--no-manifest", arguments->no_manifest,

@@ -60,11 +60,27 @@ void check_vocabulary(const models::ModelPlan& plan, const package::Tokenizer& t
                   "; text can't use " + (extra == 1 ? "it" : "them"));
 }
 
+void apply(const ChatTemplate& chat_template, const package::Tokenizer& tokenizer,
+           package::ConvTemplate& conv, std::vector<std::string>& notes) {
+  const std::string reason = derive_conv_template(chat_template, tokenizer, conv, notes);
+  if (reason.empty()) return;
+  if (chat_template.required) {
+    throw Error(ErrorCode::kUnsupported,
+                Problem{.message = "the chat template can't be written as a conversation template: " + reason,
+                        .source = chat_template.source,
+                        .field = "chat_template",
+                        .hint = "--chat-template family uses the template of the model's family instead"});
+  }
+  notes.push_back(
+      "the chat template of " + chat_template.source +
+      " can't be taken apart and is not used; the package has the template of the model's family: " + reason);
+}
+
 }  // namespace
 
 ChatConfig build_chat_config(const models::ModelPlan& plan, const Json& config, const Json& generation_config,
                              const package::Tokenizer& tokenizer, std::vector<std::string> tokenizer_files,
-                             const std::optional<CheckpointTemplate>& chat_template,
+                             const std::optional<ChatTemplate>& chat_template,
                              std::vector<std::string>& notes) {
   ProblemList problems;
   Documents documents;
@@ -97,7 +113,7 @@ ChatConfig build_chat_config(const models::ModelPlan& plan, const Json& config, 
   out.tokenizer_info = tokenizer.tokenizer_info();
   out.conv_template =
       package::read_conv_template(plan.conv_template, "the model's definition", "conv_template", problems);
-  if (chat_template) derive_conv_template(*chat_template, tokenizer, out.conv_template, notes);
+  if (chat_template) apply(*chat_template, tokenizer, out.conv_template, notes);
   if (const auto ids = documents.ids("pad_token_id"); !ids.empty()) out.pad_token_id = ids[0];
   if (const auto ids = documents.ids("bos_token_id"); !ids.empty()) out.bos_token_id = ids[0];
   if (auto ids = documents.ids("eos_token_id"); !ids.empty()) out.eos_token_ids = std::move(ids);

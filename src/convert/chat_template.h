@@ -1,29 +1,47 @@
-// A checkpoint's chat template (Jinja) as MLC's conversation template, found by rendering conversations and
-// taking the results apart.
+// A checkpoint's chat template (Jinja) as MLC's conversation template. docs/conversation-templates.md says
+// how and what MLC's form can't express.
 #pragma once
 
-#include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/json.h"
+#include "package/chat_config.h"
+#include "package/tokenizer.h"
 
 namespace dovetail::convert {
 
 struct ChatTemplate {
+  std::string source;  // the file
   std::string text;
-  std::string bos_token;  // as text; empty: none
-  std::string eos_token;
-  std::optional<int64_t> bos_id;
-  std::vector<std::string> special_tokens;
+  Json tokens = Json::object();  // "bos_token": text, "eos_token": …
+  // The family's template is no substitute: a conversion with --chat-template file fails instead.
+  bool required = false;
 };
 
-// MLC's conversation template for it: rendered by MLC's rules it gives the same text for conversations with
-// and without a system message, of one turn and more. Throws Error kUnsupported when no such template exists;
-// `source` names the file. Appends to `notes` what differs all the same.
-Json conversation_template(const ChatTemplate& chat, const std::string& source,
-                           std::vector<std::string>& notes);
+// chat_template.jinja, chat_template.json, or "chat_template" of tokenizer_config.json; nullopt when there is
+// none. The first one counts; a note says when two differ. Throws Error kMalformed.
+std::optional<ChatTemplate> find_chat_template(const std::filesystem::path& checkpoint,
+                                               std::vector<std::string>& notes);
+
+struct Message {
+  std::string role;  // "system", "user", "assistant"
+  std::string content;
+};
+
+// What the template makes of a conversation. Throws Error kMalformed with the template's own words.
+std::string render(const ChatTemplate& chat_template, const std::vector<Message>& messages,
+                   bool add_generation_prompt);
+
+// The text that MLC's form gives for the same conversation, without system_prefix_token_ids.
+std::string conversation_text(const package::ConvTemplate& conv, const std::vector<Message>& messages);
+
+// Replaces prefix, system, roles and separators of `conv` (the family's own) by what the chat template does,
+// found by rendering a few conversations. Conversations that MLC's form renders otherwise are noted. Returns
+// why the template can't be written so, and leaves `conv` as it is; empty: it can.
+std::string derive_conv_template(const ChatTemplate& chat_template, const package::Tokenizer& tokenizer,
+                                 package::ConvTemplate& conv, std::vector<std::string>& notes);
 
 }  // namespace dovetail::convert

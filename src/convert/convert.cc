@@ -11,9 +11,9 @@
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "convert/chat_config_builder.h"
+#include "convert/chat_template.h"
 #include "convert/checkpoint.h"
 #include "convert/checkpoint_folder.h"
-#include "convert/checkpoint_template.h"
 #include "convert/gguf_model.h"
 #include "convert/gguf_tokenizer.h"
 #include "convert/preprocessor.h"
@@ -108,7 +108,7 @@ struct Inputs {
   Json config;
   Json generation_config;
   TokenizerFiles tokenizer;
-  std::optional<CheckpointTemplate> chat_template;
+  std::optional<ChatTemplate> chat_template;
   std::vector<std::string> notes;
 };
 
@@ -167,6 +167,14 @@ ConvertSummary write_package(const models::ModelPlan& plan, Inputs inputs, const
   return summary;
 }
 
+// The template that counts; nullopt: that of the model's family.
+std::optional<ChatTemplate> chosen(std::optional<ChatTemplate> found, const ConvertOptions& options,
+                                   std::vector<std::string>& notes) {
+  if (!found) notes.push_back("the checkpoint has no chat template: that of the model's family is used");
+  if (options.family_chat_template) found.reset();
+  return found;
+}
+
 ConvertSummary convert_gguf(const ConvertOptions& options) {
   const GgufModel model = open_gguf(options.checkpoint, options.mmproj);
   std::string reason;
@@ -177,10 +185,6 @@ ConvertSummary convert_gguf(const ConvertOptions& options) {
   model.adapt(plan);
   std::vector<std::string> notes = model.notes;
   if (!reason.empty()) notes.insert(notes.begin(), reason);
-  if (!options.family_chat_template) {
-    if (Json conversation = model.conversation(notes); !conversation.is_null())
-      plan.conv_template = std::move(conversation);
-  }
   const std::string json = gguf_tokenizer_json(model.gguf, notes);
   return write_package(plan,
                        {.checkpoint = model.checkpoint(),
@@ -188,7 +192,7 @@ ConvertSummary convert_gguf(const ConvertOptions& options) {
                         .generation_config = model.generation_config,
                         .tokenizer = {.files = {{.name = kTokenizer, .text = json}},
                                       .tokenizer = package::Tokenizer::from_json(json, kTokenizer)},
-                        .chat_template = {},
+                        .chat_template = chosen(model.chat_template(), options, notes),
                         .notes = std::move(notes)},
                        options);
 }
@@ -198,9 +202,8 @@ ConvertSummary convert_folder(const models::ModelPlan& plan, const Json& config,
   std::error_code ec;
   TokenizerFiles tokenizer = read_tokenizer(options.checkpoint, notes);
   check_preprocessor(plan, options.checkpoint, notes);
-  std::optional<CheckpointTemplate> chat_template = find_chat_template(options.checkpoint, notes);
-  if (!chat_template)
-    notes.push_back("the checkpoint has no chat template: that of the model's family is used");
+  std::optional<ChatTemplate> chat_template =
+      chosen(find_chat_template(options.checkpoint, notes), options, notes);
   Json generation_config = fs::exists(options.checkpoint / kGenerationConfig, ec)
                                ? read_document(options.checkpoint, kGenerationConfig)
                                : Json::object();

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "convert/chat_template.h"
 #include "convert/gguf_config.h"
 #include "convert/gguf_metadata.h"
 
@@ -239,58 +238,21 @@ Checkpoint GgufModel::checkpoint() const {
   return out;
 }
 
-Json GgufModel::conversation(std::vector<std::string>& out_notes) const {
-  ChatTemplate chat{.text = text_of(gguf, "tokenizer.chat_template")};
-  if (chat.text.empty()) {
-    out_notes.push_back("the file has no chat template; that of the model's family is used");
-    return nullptr;
-  }
+std::optional<ChatTemplate> GgufModel::chat_template() const {
+  // A family with one template of its own is a good guess at what can't be expressed; Llama's is none.
+  ChatTemplate out{.source = gguf.source(),
+                   .text = text_of(gguf, "tokenizer.chat_template"),
+                   .required = architecture == GgufArchitecture::kLlama};
+  if (out.text.empty()) return std::nullopt;
   const GgufValue* tokens = gguf.find("tokenizer.ggml.tokens");
   const auto* list = tokens == nullptr ? nullptr : std::get_if<GgufArray>(tokens);
-  const GgufValue* types = gguf.find("tokenizer.ggml.token_type");
-  const auto kinds = types != nullptr && std::holds_alternative<GgufArray>(*types)
-                         ? std::get<GgufArray>(*types).integers()
-                         : std::nullopt;
-  constexpr int64_t kControl = 3, kUserDefined = 4;
-  if (list != nullptr && kinds && kinds->size() == list->strings.size()) {
-    for (size_t i = 0; i < kinds->size(); ++i) {
-      const std::string_view text = list->strings[i];
-      const bool visible = text.find_first_not_of(" \n\t\r") != std::string_view::npos;
-      if (((*kinds)[i] == kControl || (*kinds)[i] == kUserDefined) && visible)
-        chat.special_tokens.emplace_back(text);
-    }
-  }
-  const auto token = [&](const char* key) -> std::string {
-    if (!generation_config.contains(key)) return "";
+  if (list == nullptr || list->type != GgufType::kString) return out;
+  for (const char* name : {"bos", "eos"}) {
+    const std::string key = std::string(name) + "_token_id";
+    if (!generation_config.contains(key)) continue;
     const Json& ids = generation_config[key];
     const auto id = (ids.is_array() ? ids[0] : ids).get<int64_t>();
-    return list != nullptr && id < list->count && list->type == GgufType::kString
-               ? std::string(list->strings[static_cast<size_t>(id)])
-               : "";
-  };
-  chat.bos_token = token("bos_token_id");
-  chat.eos_token = token("eos_token_id");
-  if (generation_config.contains("bos_token_id"))
-    chat.bos_id = generation_config["bos_token_id"].get<int64_t>();
-  Json out;
-  try {
-    out = conversation_template(chat, gguf.source(), out_notes);
-  } catch (const Error& error) {
-    if (architecture == GgufArchitecture::kLlama) throw;
-    out_notes.push_back(std::string("the template of the model's family is used: ") +
-                        error.problems().front().message);
-    return nullptr;
-  }
-  for (const Json& stop : out["stop_str"]) {
-    const auto it = std::find(list->strings.begin(), list->strings.end(), stop.get<std::string>());
-    if (it != list->strings.end()) out["stop_token_ids"].push_back(it - list->strings.begin());
-  }
-  if (generation_config.contains("eos_token_id")) {
-    for (const Json& id : generation_config["eos_token_id"]) {
-      if (std::find(out["stop_token_ids"].begin(), out["stop_token_ids"].end(), id) ==
-          out["stop_token_ids"].end())
-        out["stop_token_ids"].push_back(id);
-    }
+    if (id < list->count) out.tokens[std::string(name) + "_token"] = list->strings[static_cast<size_t>(id)];
   }
   return out;
 }

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "convert/chat_template.h"
 #include "convert/checkpoint.h"
 #include "convert/gguf.h"
 #include "convert/gguf_names.h"
@@ -35,10 +36,8 @@ struct GgufModel {
   // The Hugging Face name of a tensor.
   std::string name(const std::string& tensor) const;
   Checkpoint checkpoint() const;
-  // The file's chat template as one of MLC's, with the stop tokens; null when the file has none, or one that
-  // can't be written so in a family that has a template of its own (both are noted). Throws Error
-  // kUnsupported for another family.
-  Json conversation(std::vector<std::string>& notes) const;
+  // The file's chat template; nullopt when it has none.
+  std::optional<ChatTemplate> chat_template() const;
   // Makes the plan of `config` one for these files: their names, and weights that they leave out because
   // nothing is computed with them.
   void adapt(models::ModelPlan& plan) const;

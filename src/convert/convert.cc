@@ -10,14 +10,8 @@
 #include "base/file.h"
 #include "base/progress.h"
 #include "base/thread_pool.h"
-#include "convert/chat_config_builder.h"
-#include "convert/chat_template.h"
 #include "convert/checkpoint.h"
-#include "convert/checkpoint_folder.h"
-#include "convert/gguf_model.h"
-#include "convert/gguf_tokenizer.h"
-#include "convert/preprocessor.h"
-#include "convert/tokenizer_files.h"
+#include "convert/source.h"
 #include "convert/weight_stream.h"
 #include "package/content_hashes.h"
 #include "package/tensor_cache.h"
@@ -26,14 +20,6 @@
 namespace dovetail::convert {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr const char* kConfig = "config.json";
-constexpr const char* kTokenizer = "tokenizer.json";
-constexpr const char* kGenerationConfig = "generation_config.json";
-
-Json read_document(const fs::path& dir, const char* name) {
-  return parse_json(read_file(dir / name, int64_t{64} << 20), name);
-}
 
 // `folder` is on the disk in question.
 void check_space(const fs::path& folder, const fs::path& output, int64_t needed) {
@@ -102,33 +88,12 @@ const models::Quantization& default_quantization(const GgufModel& model, std::st
   return out;
 }
 
-// Everything that a package is made of, besides the model's definition.
-struct Inputs {
-  Checkpoint checkpoint;
-  Json config;
-  Json generation_config;
-  TokenizerFiles tokenizer;
-  std::optional<ChatTemplate> chat_template;
-  std::vector<std::string> notes;
-};
-
-ConvertSummary write_package(const models::ModelPlan& plan, Inputs inputs, const ConvertOptions& options) {
+ConvertSummary write_package(const models::ModelPlan& plan, const Source& source,
+                             const ConvertOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  const Checkpoint& checkpoint = inputs.checkpoint;
-  Mapping mapping = map_weights(plan, checkpoint);
-  mapping.notes.insert(mapping.notes.begin(), inputs.notes.begin(), inputs.notes.end());
-  std::vector<std::string> tokenizer_files;
-  for (const TokenizerFile& file : inputs.tokenizer.files) tokenizer_files.push_back(file.name);
-  package::ChatConfig chat_config =
-      build_chat_config(plan, inputs.config, inputs.generation_config, inputs.tokenizer.tokenizer,
-                        tokenizer_files, inputs.chat_template, mapping.notes);
-  if (!options.manifest) {
-    chat_config.model_config = plan.mlc_config;
-    chat_config.sliding_window_size = plan.mlc_sliding_window_size;
-    if (plan.tasks.front().second.inputs.size() > 1)
-      mapping.notes.push_back("without a manifest Dovetail takes text only from this package");
-  }
-
+  const Checkpoint& checkpoint = source.checkpoint;
+  PackageOutline outline = outline_package(plan, source, options.family_chat_template, options.manifest);
+  Mapping& mapping = outline.mapping;
   ConvertSummary summary{.model_type = plan.model_type, .quantization = std::string(plan.quantization->name)};
   for (const models::Parameter& parameter : plan.parameters) summary.parameter_bytes += parameter.bytes();
   for (const MappedWeight& mapped : mapping.weights) summary.weights += mapped.elements();
@@ -146,10 +111,10 @@ ConvertSummary write_package(const models::ModelPlan& plan, Inputs inputs, const
 
   std::vector<package::FileHash> files = writer.files();
   summary.shards = static_cast<int64_t>(files.size()) - 1;
-  for (const TokenizerFile& file : inputs.tokenizer.files)
+  for (const TokenizerFile& file : source.tokenizer.files)
     files.push_back(write_tokenizer_file(file, output.staging()));
-  files.push_back(
-      write_document(output.staging(), package::kChatConfigFile, package::chat_config_text(chat_config)));
+  files.push_back(write_document(output.staging(), package::kChatConfigFile,
+                                 package::chat_config_text(outline.chat_config)));
   if (options.manifest) {
     files.push_back(write_document(output.staging(), contract::kManifestFile,
                                    contract::to_json(plan.manifest()).dump(2) + "\n"));
@@ -167,106 +132,26 @@ ConvertSummary write_package(const models::ModelPlan& plan, Inputs inputs, const
   return summary;
 }
 
-// The template that counts; nullopt: that of the model's family.
-std::optional<ChatTemplate> chosen(std::optional<ChatTemplate> found, const ConvertOptions& options,
-                                   std::vector<std::string>& notes) {
-  if (!found) notes.push_back("the checkpoint has no chat template: that of the model's family is used");
-  if (options.family_chat_template) found.reset();
-  return found;
-}
-
-ConvertSummary convert_gguf(const ConvertOptions& options) {
-  const GgufModel model = open_gguf(options.checkpoint, options.mmproj);
-  std::string reason;
-  const models::Quantization& quantization =
-      options.quantization != nullptr ? *options.quantization : default_quantization(model, reason);
-  models::ModelPlan plan =
-      models::plan_model(model.config, quantization, options.checkpoint.filename().string());
-  model.adapt(plan);
-  std::vector<std::string> notes = model.notes;
-  if (!reason.empty()) notes.insert(notes.begin(), reason);
-  const std::string json = gguf_tokenizer_json(model.gguf, notes);
-  return write_package(plan,
-                       {.checkpoint = model.checkpoint(),
-                        .config = model.config,
-                        .generation_config = model.generation_config,
-                        .tokenizer = {.files = {{.name = kTokenizer, .text = json}},
-                                      .tokenizer = package::Tokenizer::from_json(json, kTokenizer)},
-                        .chat_template = chosen(model.chat_template(), options, notes),
-                        .notes = std::move(notes)},
-                       options);
-}
-
-ConvertSummary convert_folder(const models::ModelPlan& plan, const Json& config, Checkpoint checkpoint,
-                              std::vector<std::string> notes, const ConvertOptions& options) {
-  std::error_code ec;
-  TokenizerFiles tokenizer = read_tokenizer(options.checkpoint, notes);
-  check_preprocessor(plan, options.checkpoint, notes);
-  std::optional<ChatTemplate> chat_template =
-      chosen(find_chat_template(options.checkpoint, notes), options, notes);
-  Json generation_config = fs::exists(options.checkpoint / kGenerationConfig, ec)
-                               ? read_document(options.checkpoint, kGenerationConfig)
-                               : Json::object();
-  return write_package(plan,
-                       {.checkpoint = std::move(checkpoint),
-                        .config = config,
-                        .generation_config = std::move(generation_config),
-                        .tokenizer = std::move(tokenizer),
-                        .chat_template = std::move(chat_template),
-                        .notes = std::move(notes)},
-                       options);
-}
-
-// True for a model with an output head of its own of which the checkpoint has nothing.
-bool lacks_head(const models::ModelPlan& plan, const Checkpoint& checkpoint) {
-  const auto is_head = [](const std::string& name) { return name.ends_with("lm_head.weight"); };
-  const bool wanted = std::any_of(plan.weights.begin(), plan.weights.end(),
-                                  [&](const models::Weight& weight) { return is_head(weight.name); });
-  return wanted && std::none_of(checkpoint.tensors.begin(), checkpoint.tensors.end(),
-                                [&](const CheckpointTensor& tensor) { return is_head(tensor.name); });
-}
-
-// The configuration with the output head tied to the embedding table.
-Json tied(Json config) {
-  config["tie_word_embeddings"] = true;
-  if (config.contains("text_config") && config["text_config"].is_object())
-    config["text_config"]["tie_word_embeddings"] = true;
-  return config;
-}
-
 }  // namespace
 
 ConvertSummary convert_with_plan(const models::ModelPlan& plan, const Json& config,
                                  const ConvertOptions& options) {
-  return convert_folder(plan, config, open_checkpoint(options.checkpoint), {}, options);
+  return write_package(plan, open_folder(options.checkpoint, config, open_checkpoint(options.checkpoint), {}),
+                       options);
 }
 
 ConvertSummary convert(const ConvertOptions& options) {
-  if (is_gguf(options.checkpoint)) return convert_gguf(options);
-  if (!options.mmproj.empty()) {
-    throw Error(ErrorCode::kUsage, "--mmproj belongs to a GGUF file; a folder holds its encoders itself");
-  }
   std::error_code ec;
   if (options.quantization == nullptr && fs::is_directory(options.checkpoint, ec)) {
     throw Error(ErrorCode::kUsage, "--quantization is required for a folder; a GGUF file has a default");
   }
-  std::vector<std::string> notes;
-  ConvertOptions folder = options;
-  folder.checkpoint = checkpoint_folder(options.checkpoint, notes);
-  check_folder(folder.checkpoint);
-  Json config = read_document(folder.checkpoint, kConfig);
-  check_not_quantized(folder.checkpoint, config);
-  models::ModelPlan plan = models::plan_model(config, *options.quantization, kConfig);
-  Checkpoint checkpoint = open_checkpoint(folder.checkpoint);
-  if (lacks_head(plan, checkpoint)) {
-    // Files without shared tensors leave the head of a tied model out, whatever its configuration says.
-    config = tied(std::move(config));
-    plan = models::plan_model(config, *options.quantization, kConfig);
-    notes.push_back(
-        "lm_head.weight is not in the checkpoint: the embedding table is used for both, though config.json "
-        "does not tie them");
-  }
-  return convert_folder(plan, config, std::move(checkpoint), std::move(notes), folder);
+  Source source = open_source(options.checkpoint, options.mmproj);
+  if (options.quantization != nullptr)
+    return write_package(source.plan(*options.quantization), source, options);
+  std::string reason;
+  const models::Quantization& quantization = default_quantization(*source.gguf, reason);
+  source.notes.insert(source.notes.begin(), std::move(reason));
+  return write_package(source.plan(quantization), source, options);
 }
 
 }  // namespace dovetail::convert

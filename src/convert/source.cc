@@ -1,0 +1,149 @@
+#include "convert/source.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "contract/manifest.h"
+#include "convert/chat_config_builder.h"
+#include "convert/checkpoint_folder.h"
+#include "convert/gguf_tokenizer.h"
+#include "convert/preprocessor.h"
+
+namespace dovetail::convert {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kConfig = "config.json";
+constexpr const char* kTokenizer = "tokenizer.json";
+constexpr const char* kGenerationConfig = "generation_config.json";
+constexpr int64_t kMaxDocumentBytes = int64_t{64} << 20;
+
+Json read_document(const fs::path& dir, const char* name) {
+  return parse_json(read_file(dir / name, kMaxDocumentBytes), name);
+}
+
+// True for a model with an output head of its own of which the checkpoint has nothing.
+bool lacks_head(const models::ModelPlan& plan, const Checkpoint& checkpoint) {
+  const auto is_head = [](const std::string& name) { return name.ends_with("lm_head.weight"); };
+  const bool wanted = std::any_of(plan.weights.begin(), plan.weights.end(),
+                                  [&](const models::Weight& weight) { return is_head(weight.name); });
+  return wanted && std::none_of(checkpoint.tensors.begin(), checkpoint.tensors.end(),
+                                [&](const CheckpointTensor& tensor) { return is_head(tensor.name); });
+}
+
+// Ties the output head to the embedding table.
+void tie_head(Json& config) {
+  config["tie_word_embeddings"] = true;
+  if (config.contains("text_config") && config["text_config"].is_object())
+    config["text_config"]["tie_word_embeddings"] = true;
+}
+
+Source open_gguf_source(const fs::path& path, const fs::path& mmproj) {
+  auto model = std::make_shared<const GgufModel>(open_gguf(path, mmproj));
+  std::vector<std::string> notes = model->notes;
+  std::string json = gguf_tokenizer_json(model->gguf, notes);
+  package::Tokenizer tokenizer = package::Tokenizer::from_json(json, kTokenizer);
+  return {.path = path,
+          .config_name = path.filename().string(),
+          .config = model->config,
+          .generation_config = model->generation_config,
+          .checkpoint = model->checkpoint(),
+          .tokenizer = {.files = {{.name = kTokenizer, .text = std::move(json)}},
+                        .tokenizer = std::move(tokenizer)},
+          .chat_template = model->chat_template(),
+          .notes = std::move(notes),
+          .gguf = model};
+}
+
+}  // namespace
+
+models::ModelPlan Source::plan(const models::Quantization& quantization) const {
+  models::ModelPlan out = models::plan_model(config, quantization, config_name);
+  if (gguf) gguf->adapt(out);
+  return out;
+}
+
+Source open_folder(const fs::path& folder, Json config, Checkpoint checkpoint,
+                   std::vector<std::string> notes) {
+  std::error_code ec;
+  TokenizerFiles tokenizer = read_tokenizer(folder, notes);
+  std::optional<ChatTemplate> chat_template = find_chat_template(folder, notes);
+  return {.path = folder,
+          .config_name = kConfig,
+          .config = std::move(config),
+          .generation_config = fs::exists(folder / kGenerationConfig, ec)
+                                   ? read_document(folder, kGenerationConfig)
+                                   : Json::object(),
+          .checkpoint = std::move(checkpoint),
+          .tokenizer = std::move(tokenizer),
+          .chat_template = std::move(chat_template),
+          .notes = std::move(notes)};
+}
+
+Source open_source(const fs::path& path, const fs::path& mmproj) {
+  if (is_gguf(path)) return open_gguf_source(path, mmproj);
+  if (!mmproj.empty()) {
+    throw Error(ErrorCode::kUsage, "--mmproj belongs to a GGUF file; a folder holds its encoders itself");
+  }
+  std::vector<std::string> notes;
+  const fs::path folder = checkpoint_folder(path, notes);
+  check_folder(folder);
+  Json config = read_document(folder, kConfig);
+  check_not_quantized(folder, config);
+  const models::ModelPlan plan =
+      models::plan_model(config, models::quantizations().front(), kConfig);  // any: for the names
+  Checkpoint checkpoint = open_checkpoint(folder);
+  if (lacks_head(plan, checkpoint)) {
+    // Files without shared tensors leave the head of a tied model out, whatever its configuration says.
+    tie_head(config);
+    notes.push_back(
+        "lm_head.weight is not in the checkpoint: the embedding table is used for both, though config.json "
+        "does not tie them");
+  }
+  return open_folder(folder, std::move(config), std::move(checkpoint), std::move(notes));
+}
+
+PackageOutline outline_package(const models::ModelPlan& plan, const Source& source, bool family_chat_template,
+                               bool manifest) {
+  std::vector<std::string> notes = source.notes;
+  if (!source.gguf) check_preprocessor(plan, source.path, notes);
+  if (!source.chat_template)
+    notes.push_back("the checkpoint has no chat template: that of the model's family is used");
+  PackageOutline out{.mapping = map_weights(plan, source.checkpoint)};
+  out.mapping.notes.insert(out.mapping.notes.begin(), notes.begin(), notes.end());
+  std::vector<std::string> tokenizer_files;
+  for (const TokenizerFile& file : source.tokenizer.files) tokenizer_files.push_back(file.name);
+  out.chat_config = build_chat_config(
+      plan, source.config, source.generation_config, source.tokenizer.tokenizer, std::move(tokenizer_files),
+      family_chat_template ? std::nullopt : source.chat_template, out.mapping.notes);
+  if (!manifest) {
+    out.chat_config.model_config = plan.mlc_config;
+    out.chat_config.sliding_window_size = plan.mlc_sliding_window_size;
+    if (plan.tasks.front().second.inputs.size() > 1)
+      out.mapping.notes.push_back("without a manifest Dovetail takes text only from this package");
+  }
+  return out;
+}
+
+int64_t expected_package_bytes(const models::ModelPlan& plan, const Source& source,
+                               const PackageOutline& outline) {
+  constexpr int64_t kAlignment = 64;     // of tensors in their shards
+  constexpr int64_t kRecordBytes = 360;  // of a tensor in tensor-cache.json, besides its name
+  int64_t out = 0;
+  for (const models::Parameter& parameter : plan.parameters) {
+    out += (parameter.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+    out += kRecordBytes + static_cast<int64_t>(parameter.name.size());
+  }
+  for (const TokenizerFile& file : source.tokenizer.files) {
+    std::error_code ec;
+    out += static_cast<int64_t>(file.copied_from.empty() ? file.text.size()
+                                                         : fs::file_size(file.copied_from, ec));
+  }
+  out += static_cast<int64_t>(package::chat_config_text(outline.chat_config).size());
+  return out + static_cast<int64_t>(contract::to_json(plan.manifest()).dump(2).size());
+}
+
+}  // namespace dovetail::convert

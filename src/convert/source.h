@@ -51,7 +51,7 @@ struct PackageOutline {
 PackageOutline outline_package(const models::ModelPlan& plan, const Source& source, bool family_chat_template,
                                bool manifest);
 
-// Bytes of the package's files, within a few thousandths: shards, tokenizer and documents.
+// Bytes of the package's files, within one per cent: shards, tokenizer and documents.
 int64_t expected_package_bytes(const models::ModelPlan& plan, const Source& source,
                                const PackageOutline& outline);
 

@@ -226,4 +226,41 @@ class CheckpointWriter {
   Json config_, text_config_;
 };
 
+// The metadata that all architectures have.
+inline void common(CheckpointWriter& writer, const std::string& architecture) {
+  const Json& c = writer.text_config();
+  const auto number = [&](const char* key) { return c[key].get<uint32_t>(); };
+  GgufFile& file = writer.text;
+  file.set("general.architecture", architecture);
+  const std::string prefix = architecture + ".";
+  file.set(prefix + "block_count", number("num_hidden_layers"));
+  file.set(prefix + "context_length", number("max_position_embeddings"));
+  file.set(prefix + "embedding_length", number("hidden_size"));
+  file.set(prefix + "attention.head_count", number("num_attention_heads"));
+  file.set(prefix + "attention.layer_norm_rms_epsilon", c["rms_norm_eps"].get<float>());
+  if (architecture != "gemma4") {
+    file.set(prefix + "feed_forward_length", number("intermediate_size"));
+    file.set(prefix + "attention.head_count_kv", number("num_key_value_heads"));
+  }
+  if (architecture == "gemma3") {
+    file.set(prefix + "attention.key_length", number("head_dim"));
+    file.set(prefix + "attention.value_length", number("head_dim"));
+  }
+}
+
+// The metadata of an encoder of pictures.
+inline void vision(CheckpointWriter& writer, const char* projector) {
+  const Json& c = writer.config()["vision_config"];
+  GgufFile& file = writer.encoder;
+  file.set("general.architecture", "clip").set("clip.projector_type", projector);
+  for (const auto& [key, from] : {std::pair{"image_size", "image_size"},
+                                  {"patch_size", "patch_size"},
+                                  {"embedding_length", "hidden_size"},
+                                  {"feed_forward_length", "intermediate_size"},
+                                  {"block_count", "num_hidden_layers"},
+                                  {"attention.head_count", "num_attention_heads"}})
+    file.set(std::string("clip.vision.") + key, c[from].get<uint32_t>());
+  file.set("clip.vision.attention.layer_norm_epsilon", c["layer_norm_eps"].get<float>());
+}
+
 }  // namespace dovetail::testing

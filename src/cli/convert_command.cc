@@ -72,7 +72,8 @@ void add_convert_command(CLI::App& app, int&) {
       app.add_subcommand("convert", "Convert a Hugging Face folder or a GGUF file into a package");
   command
       ->add_option("checkpoint", arguments->checkpoint,
-                   "folder with config.json, tokenizer.json and safetensors files, or a GGUF file")
+                   "folder with config.json, tokenizer.json or tokenizer.model, and safetensors files, "
+                   "or a GGUF file")
       ->required();
   command->add_option(
       "--mmproj", arguments->mmproj,

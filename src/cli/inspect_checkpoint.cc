@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -143,7 +144,8 @@ void add_tensors(WeightSums& sums, const convert::Gguf& gguf) {
 void inspect_folder(Inspection& out, const fs::path& path) {
   std::vector<std::string> notes;
   const fs::path folder = convert::checkpoint_folder(path, notes);
-  convert::check_folder(folder);
+  std::error_code ec;
+  if (!fs::exists(folder / "config.json", ec)) convert::check_folder(folder);  // says what it is instead
   out.json["kind"] = "checkpoint";
   show_architectures(out, "checkpoint", read_json(folder / "config.json"));
   const convert::Checkpoint checkpoint = convert::open_checkpoint(folder);

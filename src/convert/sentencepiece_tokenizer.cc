@@ -118,6 +118,9 @@ class Builder {
 
   // Tokens that the checkpoint's documents add behind the pieces, or name among them.
   void read_added() {
+    for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
+      if (config_.contains(name)) special_.insert(token_text(config_[name]));
+    }
     if (const auto list = config_.find("additional_special_tokens");
         list != config_.end() && list->is_array()) {
       for (const Json& token : *list) special_.insert(token_text(token));

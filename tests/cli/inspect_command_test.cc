@@ -122,6 +122,9 @@ TEST_F(Inspect, WhatCannotBeConvertedAndWhy) {
   write_text(folder / "config.json", config.dump());
   EXPECT_HAS(text(folder),
              "can't be converted     config.json: architectures: unknown architecture BertModel");
+  fs::remove(folder / "tokenizer.json");
+  EXPECT_HAS(text(folder), "weights");
+  EXPECT_HAS(out_, "tokenizer.json: file is missing, and tokenizer.model too");
   fs::remove(folder / "config.json");
   write_text(folder / "adapter_config.json", R"({"peft_type":"LORA"})");
   EXPECT_HAS(error(folder), "holds an adapter (LORA)");

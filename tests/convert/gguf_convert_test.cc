@@ -103,6 +103,56 @@ TEST_F(GgufConvert, Llama) {
   compare(kMlcPackages / "llama_tiny/hf", writer, false);
 }
 
+// The chat template of a folder and that of a GGUF file become the same.
+TEST_F(GgufConvert, ChatTemplates) {
+  const std::string chatml = read_text(fs::path(DOVETAIL_TEST_DATA) / "chat_templates/chatml.jinja");
+  const auto convert_both = [&](const std::string& text, bool family) {
+    fs::remove_all(temp_ / "checkpoint");
+    copy_folder(kMlcPackages / "llama_tiny/hf", temp_ / "checkpoint");
+    fs::remove(temp_ / "checkpoint/tokenizer_config.json");
+    write_text(temp_ / "checkpoint/chat_template.jinja", text);
+    CheckpointWriter writer = llama();
+    writer.text.set("tokenizer.chat_template", text);
+    writer.write_tensors();
+    write_text(temp_ / "model.gguf", writer.text.text());
+    std::vector<package::ConvTemplate> out;
+    for (const char* name : {"checkpoint", "model.gguf"}) {
+      fs::remove_all(temp_ / "p");
+      summary_ = convert({.checkpoint = temp_ / name,
+                          .output = temp_ / "p",
+                          .quantization = &models::find_quantization("q0f16"),
+                          .family_chat_template = family});
+      out.push_back(package::read_chat_config(temp_ / "p").conv_template);
+    }
+    return out;
+  };
+  const auto both = convert_both(chatml, false);
+  EXPECT_EQ(both[0].name, "chatml");
+  EXPECT_EQ(both[0].role("user"), "<|im_start|>user");
+  for (const auto member : {&package::ConvTemplate::name, &package::ConvTemplate::system_template,
+                            &package::ConvTemplate::system_message, &package::ConvTemplate::role_content_sep})
+    EXPECT_EQ(both[0].*member, both[1].*member);
+  EXPECT_EQ(both[0].roles, both[1].roles);
+  EXPECT_EQ(both[0].seps, both[1].seps);
+  EXPECT_EQ(both[0].stop_str, both[1].stop_str);
+  EXPECT_EQ(both[0].stop_token_ids, both[1].stop_token_ids);
+  EXPECT_EQ(both[0].system_prefix_token_ids, both[1].system_prefix_token_ids);
+  // Of an architecture without a template of its own, a file whose template can't be written so is refused.
+  std::string message;
+  try {
+    convert_both("{{ messages[-1].content }}", false);
+  } catch (const Error& e) {
+    message = e.what();
+  }
+  EXPECT_HAS(message,
+             "model.gguf: chat_template: the chat template can't be written as a conversation template: it "
+             "leaves out or changes a message");
+  EXPECT_HAS(message, "--chat-template family");
+  const auto family = convert_both("{{ messages[-1].content }}", true);
+  EXPECT_EQ(family[0].name, "llama_default");
+  EXPECT_EQ(family[1].name, "llama_default");
+}
+
 TEST_F(GgufConvert, LlamaWithPaddingBehindTheVocabularyIsAsLarge) {
   CheckpointWriter writer = llama();
   const int64_t vocab = writer.config()["vocab_size"].get<int64_t>();

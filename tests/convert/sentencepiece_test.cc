@@ -89,16 +89,19 @@ TEST(SentencePieceTokenizer, TokensOfTheOtherDocumentsFollowThePieces) {
   const auto size = static_cast<int32_t>(model.pieces.size());
   const Json config = {
       {"additional_special_tokens", {"<|im_end|>"}},
+      {"eos_token", "<|end|>"},
       {"added_tokens_decoder",
        {{"1", {{"content", "<s>"}, {"special", true}}},
         {std::to_string(size), {{"content", "<|im_start|>"}, {"special", true}, {"rstrip", true}}}}}};
-  const Json added = {{"<|im_start|>", size}, {"<|im_end|>", size + 1}, {"<think>", size + 2}};
+  const Json added = {
+      {"<|im_start|>", size}, {"<|im_end|>", size + 1}, {"<think>", size + 2}, {"<|end|>", size + 3}};
   const package::Tokenizer tokenizer = tokenizer_of(model, config, added);
-  EXPECT_EQ(tokenizer.vocab_size(), size + 3);
+  EXPECT_EQ(tokenizer.vocab_size(), size + 4);
   EXPECT_EQ(tokenizer.token_to_id("<|im_end|>"), size + 1);
   EXPECT_TRUE(tokenizer.is_special(size));
   EXPECT_TRUE(tokenizer.is_special(size + 1));
   EXPECT_FALSE(tokenizer.is_special(size + 2));
+  EXPECT_TRUE(tokenizer.is_special(size + 3));
   const std::vector<int32_t> ids = tokenizer.encode("<|im_start|>  a<think><|im_end|>");
   EXPECT_EQ(ids.front(), size);
   EXPECT_EQ(ids.back(), size + 1);

@@ -1,10 +1,11 @@
-"""Measures what quantization costs on real models, and prints the rows of the table in docs/quality.md.
+"""Measures what quantization costs on real models, and prints the tables of docs/quality.md.
 
-    bench/quality.py DOVETAIL MODEL.gguf TEXT [--quantizations q0f16,q8f16_1,…] [--llama-cpp] [--work FOLDER]
+    bench/quality.py DOVETAIL MODEL.gguf TEXT [--quantizations q0f16,q4f16_1,q4f16_1:mlc,…] [--llama-cpp] [--work FOLDER]
 
-Converts and compiles the model in every quantization, measures perplexity and the divergence from q0f16 on the text.
---llama-cpp adds llama.cpp's Q8_0 and Q4_0 of the same file, made and run by PyPI's llama-cpp-python on the same tokens
-in the same windows.
+Converts and compiles the model in every quantization (":mlc": with --rounding mlc). Measures the perplexity of the text
+with float32 and with int8 activations, and the divergence from q0f16 with both. --llama-cpp adds llama.cpp's F16, Q8_0
+and Q4_0 of the same file, made and run by PyPI's llama-cpp-python on the same tokens in the same windows; their divergence
+is that from llama.cpp's F16.
 """
 
 import argparse
@@ -15,8 +16,10 @@ import subprocess
 import sys
 import tempfile
 
-CONTEXT, STRIDE = 512, 256
+CONTEXT, STRIDE = 512, 448
 REFERENCE = "q0f16"
+QUANTIZATIONS = ("q0f16,q0bf16,q8f16_1,q8f16_1:mlc,q4f16_1,q4f16_1:mlc,q4f16_0,q4f16_2,q4f32_1,q4bf16_1,q4bf16_0,"
+                 "q3f16_1,q3f16_1:mlc,q3f16_0")
 
 
 def run(*words):
@@ -26,29 +29,56 @@ def run(*words):
     return done.stdout
 
 
-def make_package(dovetail, model, quantization, work):
-    package = work / quantization
-    if not (package / "lib").is_dir():
-        run(dovetail, "convert", model, "-o", package, "--quantization", quantization)
-        run(dovetail, "compile", package)
-    return package
+class Measurement:
+    def __init__(self, arguments, work):
+        self.dovetail, self.model, self.threads = arguments.dovetail, arguments.model, arguments.threads
+        self.cpu = ["--cpu", arguments.cpu] if arguments.cpu else []
+        self.work = work
+        self.text = work / "text.txt"
+        self.text.write_text(arguments.text.read_bytes()[:arguments.bytes].decode(errors="ignore"))
 
+    def package(self, name):
+        quantization, _, rounding = name.partition(":")
+        package = self.work / name.replace(":", "-")
+        if not package.is_dir():
+            run(self.dovetail, "convert", self.model, "-o", package, "--quantization", quantization,
+                "--rounding", rounding or "search")
+        return package
 
-def row(name, size, perplexity, kl="", same=""):
-    print(f"| {name} | {size / 1e6:.0f} | {perplexity:.3f} | {kl} | {same} |", flush=True)
+    def library(self, name):
+        package = self.package(name.partition(":")[0])
+        if not (package / "lib").is_dir():
+            run(self.dovetail, "compile", package, *self.cpu)
+        return next((package / "lib").glob("*.so"))
 
+    def evaluate(self, what, name, *options):
+        return json.loads(run(self.dovetail, "eval", what, self.package(name), self.text,
+                              "--library", self.library(name), "--context", CONTEXT, "--stride", STRIDE,
+                              "--threads", self.threads, "--json", *options))
 
-def measure(arguments, work):
-    reference = make_package(arguments.dovetail, arguments.model, REFERENCE, work)
-    for quantization in arguments.quantizations.split(","):
-        package = make_package(arguments.dovetail, arguments.model, quantization, work)
-        size = sum(file.stat().st_size for file in package.glob("params_shard_*.bin"))
-        for mode in ([], ["--exact"]):
-            result = json.loads(run(arguments.dovetail, "eval", "kl", package, arguments.text, "--reference", reference,
-                                    "--context", CONTEXT, "--stride", STRIDE, "--json", *mode))
-            row(quantization + (", exact" if mode else ""), size, result["model"]["perplexity"],
-                f"{result['kl']['mean']:.5f}", f"{100 * result['same_top']:.1f} %")
-    return reference
+    def divergence(self, name, *options):
+        return self.evaluate("kl", name, "--reference", self.package(REFERENCE),
+                             "--reference-library", self.library(REFERENCE), *options)
+
+    def measure(self, names):
+        print("| | MB | bits | perplexity, float32 activations | from q0f16 | with int8 | from float32 | KL | same top |\n"
+              "|---|---|---|---|---|---|---|---|---|", flush=True)
+        weights = None
+        for name in names:
+            exact = self.divergence(name, "--exact")
+            before, after = (exact[key]["perplexity"] for key in ("reference", "model"))
+            size = sum(file.stat().st_size for file in self.package(name).glob("params_shard_*.bin"))
+            weights = weights or size / 2  # of q0f16, which comes first
+            cells = [name.replace(":mlc", ", MLC's rounding"), f"{size / 1e6:.0f}", f"{8 * size / weights:.2f}",
+                     f"{after:.2f}", f"{100 * (after / before - 1):+.2f} %"]
+            # What is not quantized is computed with float32 activations either way.
+            if name.startswith("q0"):
+                cells += ["", ""]
+            else:
+                rounded = self.evaluate("perplexity", name)["perplexity"]
+                cells += [f"{rounded:.2f}", f"{100 * (rounded / after - 1):+.2f} %"]
+            cells += [f"{exact['kl']['mean']:.2g}", f"{100 * exact['same_top']:.1f} %"]
+            print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def windows(count, width):
@@ -60,41 +90,65 @@ def windows(count, width):
         begin, scored = begin + STRIDE, end
 
 
-def llama_cpp_perplexity(file, text, prefix):
-    import llama_cpp
-    import numpy as np
+class LlamaCpp:
+    """llama.cpp's files of a model, each run over the text."""
 
-    model = llama_cpp.Llama(str(file), n_ctx=CONTEXT, n_batch=CONTEXT, logits_all=True, verbose=False)
-    ids = model.tokenize(text, add_bos=False, special=False)
-    total, scored_tokens = 0.0, 0
-    for begin, end, first in windows(len(ids), CONTEXT - len(prefix)):
-        window = prefix + ids[begin:end]
-        model.reset()
-        model.eval(window)
-        logits = np.asarray(model.scores[: len(window)], np.float64)
-        for target in range(first, end):
-            at = logits[len(prefix) + target - begin - 1]
-            top = at.max()
-            total += top + math.log(np.exp(at - top).sum()) - at[ids[target]]
-            scored_tokens += 1
-    return math.exp(total / scored_tokens), scored_tokens
+    def __init__(self, measurement):
+        import llama_cpp
 
+        self.library = llama_cpp
+        self.measurement = measurement
+        config = json.loads((measurement.package(REFERENCE) / "mlc-chat-config.json").read_text())
+        self.prefix = config["conv_template"].get("system_prefix_token_ids") or []
+        self.active = config.get("active_vocab_size") or config["vocab_size"]
 
-def measure_llama_cpp(arguments, package, work):
-    import llama_cpp
-
-    config = json.loads((package / "mlc-chat-config.json").read_text())
-    prefix = config["conv_template"].get("system_prefix_token_ids") or []
-    text = arguments.text.read_bytes()
-    for name, kind in (("Q8_0", llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0), ("Q4_0", llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0)):
-        file = work / f"{name}.gguf"
+    def file(self, name):
+        """All tensors in one type, the embedding table and the head too; the quantized ones are made from F16."""
+        file = self.measurement.work / f"{name}.gguf"
         if not file.exists():
-            parameters = llama_cpp.llama_model_quantize_default_params()
-            parameters.ftype, parameters.allow_requantize = kind, True
-            if llama_cpp.llama_model_quantize(str(arguments.model).encode(), str(file).encode(), parameters) != 0:
+            parameters = self.library.llama_model_quantize_default_params()
+            parameters.ftype = getattr(self.library, f"LLAMA_FTYPE_MOSTLY_{name}")
+            parameters.allow_requantize = parameters.pure = True
+            parameters.nthread = self.measurement.threads
+            source = self.measurement.model if name == "F16" else self.file("F16")
+            if self.library.llama_model_quantize(str(source).encode(), str(file).encode(), parameters) != 0:
                 raise SystemExit(f"llama.cpp can't make {name}")
-        perplexity, _ = llama_cpp_perplexity(file, text, prefix)
-        row(f"llama.cpp {name}", file.stat().st_size, perplexity)
+        return file
+
+    def log_probabilities(self, name):
+        """The scored token's id and the log probabilities of all tokens, for every scored token."""
+        import numpy
+
+        model = self.library.Llama(str(self.file(name)), n_ctx=CONTEXT, n_batch=CONTEXT, logits_all=True, verbose=False,
+                                   n_threads=self.measurement.threads, n_threads_batch=self.measurement.threads)
+        ids = model.tokenize(self.measurement.text.read_bytes(), add_bos=False, special=False)
+        ours = json.loads(run(self.measurement.dovetail, "tokenize", self.measurement.package(REFERENCE), "--json",
+                              self.measurement.text.read_text()))
+        assert ids == ours, "the tokens differ"
+        for begin, end, first in windows(len(ids), CONTEXT - len(self.prefix)):
+            window = self.prefix + ids[begin:end]
+            model.reset()
+            model.eval(window)
+            for target in range(first, end):
+                row = numpy.array(model.scores[len(self.prefix) + target - begin - 1][:self.active], numpy.float64)
+                row -= row.max()
+                yield ids[target], row - numpy.log(numpy.exp(row).sum())
+
+    def measure(self):
+        import numpy
+
+        print("\n| | MB | perplexity | from F16 | KL from F16 | same top |\n|---|---|---|---|---|---|", flush=True)
+        for name in ("F16", "Q8_0", "Q4_0"):
+            loss, before, divergence, same, count = 0.0, 0.0, 0.0, 0, 0
+            for (target, actual), (_, expected) in zip(self.log_probabilities(name), self.log_probabilities("F16")):
+                loss -= actual[target]
+                before -= expected[target]
+                divergence += float(numpy.dot(numpy.exp(expected), expected - actual))
+                same += int(actual.argmax() == expected.argmax())
+                count += 1
+            loss, before = math.exp(loss / count), math.exp(before / count)
+            print(f"| llama.cpp {name} | {self.file(name).stat().st_size / 1e6:.0f} | {loss:.2f} | "
+                  f"{100 * (loss / before - 1):+.2f} % | {divergence / count:.2g} | {100 * same / count:.1f} % |", flush=True)
 
 
 def main():
@@ -102,17 +156,21 @@ def main():
     parser.add_argument("dovetail", type=pathlib.Path)
     parser.add_argument("model", type=pathlib.Path)
     parser.add_argument("text", type=pathlib.Path)
-    parser.add_argument("--quantizations", default="q0f32,q0f16,q8f16_1,q4f32_1,q4f16_1,q4f16_0,q4f16_2,q3f16_1,q3f16_0")
+    parser.add_argument("--quantizations", default=QUANTIZATIONS, help="q0f16 first")
+    parser.add_argument("--bytes", type=int, help="of the text, from its beginning; default: all")
+    parser.add_argument("--cpu", help="level to compile for; default: as dovetail compile has it")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--llama-cpp", action="store_true")
     parser.add_argument("--work", type=pathlib.Path, help="keeps what is made here")
     arguments = parser.parse_args()
-    print("| quantization | MB | perplexity | mean KL | same top |\n|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         work = arguments.work or pathlib.Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
-        package = measure(arguments, work)
+        measurement = Measurement(arguments, work)
+        if arguments.quantizations:
+            measurement.measure(arguments.quantizations.split(","))
         if arguments.llama_cpp:
-            measure_llama_cpp(arguments, package, work)
+            LlamaCpp(measurement).measure()
     return 0
 
 

@@ -22,6 +22,7 @@ struct ConvertArguments {
   std::string mmproj;
   std::string output;
   std::string quantization;
+  std::string rounding = "search";
   std::string chat_template = "file";
   bool no_manifest = false;
   int threads = 0;
@@ -83,6 +84,12 @@ void add_convert_command(CLI::App& app, int&) {
                       "one of " + models::quantization_names() +
                           "; default, for a GGUF file only: q8f16_1 or q4f16_1, by its bits");
   command
+      ->add_option("--rounding", arguments->rounding,
+                   "how a group's scale is chosen: search, for the smallest squared error, or mlc, by the "
+                   "largest value as MLC's tools do, for the same bytes as theirs")
+      ->check(CLI::IsMember({"search", "mlc"}))
+      ->capture_default_str();
+  command
       ->add_option("--chat-template", arguments->chat_template,
                    "the checkpoint's own, or that of the model's family (file, family)")
       ->check(CLI::IsMember({"file", "family"}))
@@ -99,6 +106,7 @@ void add_convert_command(CLI::App& app, int&) {
          .output = arguments->output,
          .quantization =
              arguments->quantization.empty() ? nullptr : &quantization_argument(arguments->quantization),
+         .rounding = arguments->rounding == "mlc" ? convert::Rounding::kMlc : convert::Rounding::kSearch,
          .family_chat_template = arguments->chat_template == "family",
          .manifest = !arguments->no_manifest,
          .threads = arguments->threads,

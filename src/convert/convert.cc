@@ -105,7 +105,7 @@ ConvertSummary write_package(const models::ModelPlan& plan, const Source& source
   summary.source_bytes = source_bytes(mapping, checkpoint);
   ThreadPool pool(options.threads);
   Progress progress("Converting", summary.source_bytes);
-  stream_weights(plan, checkpoint, mapping, writer, pool, progress, options.cancel);
+  stream_weights(plan, checkpoint, mapping, options.rounding, writer, pool, progress, options.cancel);
   progress.finish();
   writer.finish(summary.weights);
 

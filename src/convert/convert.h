@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "convert/mapping.h"
+#include "convert/quantize.h"
 #include "models/quantization.h"
 
 namespace dovetail::convert {
@@ -18,6 +19,7 @@ struct ConvertOptions {
   std::filesystem::path output;      // must not exist, or be an empty folder
   // Null, for a GGUF file only: q8f16_1 when it has 6 bits a weight or more, else q4f16_1.
   const models::Quantization* quantization = nullptr;
+  Rounding rounding = Rounding::kSearch;  // kMlc: the bytes of MLC's tools
   // Use the conversation template of the model's family, whatever the checkpoint's chat template says.
   bool family_chat_template = false;
   bool manifest = true;                       // false: a package as MLC's older tools make it

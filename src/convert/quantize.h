@@ -1,4 +1,4 @@
-// Values from one float type to another, and group quantization. MLC's modes come out bit for bit.
+// Values from one float type to another, and group quantization.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +9,26 @@
 
 namespace dovetail::convert {
 
+// How scales are chosen. docs/packages.md has both rules.
+enum class Rounding : uint8_t {
+  kSearch,  // the scale with the smallest squared error of those tried
+  kMlc,     // the largest magnitude of the group decides: MLC's tools, bit for bit
+};
+
 // How one weight is quantized. `transposed`: it will be stored transposed; MLC computes those differently in
 // bfloat16.
 struct GroupMode {
   DType model_dtype;  // of the scales
   int bits;
   bool transposed = false;
+  Rounding rounding = Rounding::kSearch;
 };
 
 // One row of `cols` values of type `source` (BF16, F16 or F32; any alignment) in groups of
 // models::group_size(bits). `scales` gets one value of the model dtype per group, `words`
 // models::group_words(bits) words per group, the first value in the lowest bits; positions of the last group
-// behind the end of the row hold 0. docs/packages.md has the arithmetic.
+// behind the end of the row hold 0. A scale that is not finite says that the group has such a value, or one
+// too large for the model dtype.
 void quantize_row(const GroupMode& mode, DType source, const std::byte* values, int64_t cols, uint32_t* words,
                   std::byte* scales);
 

@@ -18,9 +18,12 @@ struct Mode {
   bool transposed;
 };
 
-// `groups` whole groups.
+// `groups` whole groups, rounded as MLC does.
 void quantize_groups(Float source, const void* values, int64_t groups, const Mode& mode, uint32_t* words,
                      void* scales);
+// A row, with the scales sought (convert/scale_search.h).
+void search_row(Float source, const void* values, int64_t cols, const Mode& mode, uint32_t* words,
+                void* scales);
 // float16 output; the number of values done, a multiple of 8.
 int64_t convert_to_half(Float source, const void* values, int64_t count, uint16_t* out);
 

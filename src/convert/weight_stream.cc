@@ -60,11 +60,12 @@ std::string number_text(double value) {
 
 class Stream {
  public:
-  Stream(const ModelPlan& plan, const Checkpoint& checkpoint, const Mapping& mapping,
+  Stream(const ModelPlan& plan, const Checkpoint& checkpoint, const Mapping& mapping, Rounding rounding,
          TensorCacheWriter& writer, ThreadPool& pool, Progress& progress, const std::atomic<bool>* cancel)
       : plan_(plan),
         checkpoint_(checkpoint),
         mapping_(mapping),
+        rounding_(rounding),
         writer_(writer),
         pool_(pool),
         progress_(progress),
@@ -100,7 +101,7 @@ class Stream {
   int64_t group_values() const { return models::group_size(plan_.quantization->bits); }
   int64_t group_count(int64_t cols) const { return (cols + group_values() - 1) / group_values(); }
   GroupMode mode(size_t index) const {
-    return {plan_.quantization->model_dtype, plan_.quantization->bits, weight(index).transposed};
+    return {plan_.quantization->model_dtype, plan_.quantization->bits, weight(index).transposed, rounding_};
   }
   int64_t group_bytes() const { return 4 * models::group_words(plan_.quantization->bits); }
 
@@ -393,6 +394,7 @@ class Stream {
   const ModelPlan& plan_;
   const Checkpoint& checkpoint_;
   const Mapping& mapping_;
+  Rounding rounding_;
   TensorCacheWriter& writer_;
   ThreadPool& pool_;
   Progress& progress_;
@@ -415,9 +417,9 @@ int64_t source_bytes(const Mapping& mapping, const Checkpoint& checkpoint) {
 }
 
 void stream_weights(const ModelPlan& plan, const Checkpoint& checkpoint, const Mapping& mapping,
-                    TensorCacheWriter& writer, ThreadPool& pool, Progress& progress,
+                    Rounding rounding, TensorCacheWriter& writer, ThreadPool& pool, Progress& progress,
                     const std::atomic<bool>* cancel) {
-  Stream(plan, checkpoint, mapping, writer, pool, progress, cancel).run();
+  Stream(plan, checkpoint, mapping, rounding, writer, pool, progress, cancel).run();
 }
 
 }  // namespace dovetail::convert

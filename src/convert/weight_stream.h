@@ -8,6 +8,7 @@
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "convert/mapping.h"
+#include "convert/quantize.h"
 #include "package/tensor_cache_writer.h"
 
 namespace dovetail::convert {
@@ -19,7 +20,7 @@ int64_t source_bytes(const Mapping& mapping, const Checkpoint& checkpoint);
 // kNumeric (every weight with a value that the target type can't hold), kIo, kCancelled (within one block of
 // `cancel` becoming true; null: never).
 void stream_weights(const models::ModelPlan& plan, const Checkpoint& checkpoint, const Mapping& mapping,
-                    package::TensorCacheWriter& writer, ThreadPool& pool, Progress& progress,
-                    const std::atomic<bool>* cancel);
+                    Rounding rounding, package::TensorCacheWriter& writer, ThreadPool& pool,
+                    Progress& progress, const std::atomic<bool>* cancel);
 
 }  // namespace dovetail::convert

@@ -107,7 +107,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         for quantization in ("q0f32", "q4f16_1"):
-            run(dovetail, "convert", str(example), "--quantization", quantization, "-o", str(work / quantization))
+            run(dovetail, "convert", str(example), "--quantization", quantization, "--rounding", "mlc",
+                "-o", str(work / quantization))
             run(dovetail, "compile", str(work / quantization))
         Comparison(dovetail, example, work / "q0f32", "f32", [], work).check_exact(limits.f32)
         Comparison(dovetail, example, work / "q4f16_1", "q4f16_1", ["--exact"], work).check_exact(limits.q4_exact)

@@ -62,7 +62,9 @@ TEST(Convert, BytesAreThoseOfMlc) {
   for (const char* quantization : {"q4f16_1", "q4f32_1", "q0f16"}) {
     TempDir temp;
     const models::ModelPlan plan = make_plan(quantization, llama_tiny_weights());
-    convert_with_plan(plan, Json::object(), options_for(plan, kMlcPackages / "llama_tiny/hf", temp / "p"));
+    ConvertOptions options = options_for(plan, kMlcPackages / "llama_tiny/hf", temp / "p");
+    options.rounding = Rounding::kMlc;
+    convert_with_plan(plan, Json::object(), options);
     const fs::path mlc = kMlcPackages / "llama_tiny" / quantization;
     if (quantization != std::string("q4f32_1")) {
       // Nothing is float32: the shard and its document are the same file.

@@ -35,8 +35,11 @@ class Pictures : public ::testing::TestWithParam<const char*> {
     const fs::path path = folder() / GetParam();
     if (!fs::exists(path)) {
       fs::create_directories(folder());
-      convert::convert(
-          {.checkpoint = example(), .output = path, .quantization = &models::find_quantization("q4f16_1")});
+      // As the references were.
+      convert::convert({.checkpoint = example(),
+                        .output = path,
+                        .quantization = &models::find_quantization("q4f16_1"),
+                        .rounding = convert::Rounding::kMlc});
       const models::ModelPlan plan = compile::plan_package(path);
       const fs::path library = compile::default_library_path(path, plan);
       fs::create_directories(library.parent_path());

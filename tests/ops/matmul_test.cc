@@ -194,7 +194,7 @@ TEST_P(MatmulTest, Int8ExtremeOperands) {
     for (const uint8_t fill : {0x00, 0xff, 0xf0, 0x0f, 0xaa}) {
       Guarded<uint8_t> data(static_cast<size_t>(rows * groups * group.bytes()));
       std::memset(data.data(), fill, data.size());
-      for (const float scale : {1.0f, 0.0f, 5.9604645e-8f, 65504.0f}) {
+      for (const float scale : {1.0f, -1.0f, 0.0f, 5.9604645e-8f, 65504.0f, -65504.0f}) {
         Guarded<uint8_t> scales(static_cast<size_t>(rows * groups * 2));
         for (size_t i = 0; i < scales.size(); i += 2) put_number(scales.data() + i, DType::kFloat16, scale);
         const Matrix w{type, DType::kFloat16, data.data(), scales.data(), rows, cols};

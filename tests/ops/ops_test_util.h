@@ -161,7 +161,8 @@ inline OwnedMatrix random_grouped(Random& random, Matrix::Type type, int64_t row
       std::memcpy(at, &word, 4);
     }
     for (int64_t group = 0; group < groups; ++group) {
-      put_number(scales.data() + (r * groups + group) * dtype_bytes(scale_type), scale_type, size(random));
+      put_number(scales.data() + (r * groups + group) * dtype_bytes(scale_type), scale_type,
+                 (r + group) % 3 == 0 ? -size(random) : size(random));
     }
   }
   if (type == Matrix::Type::kQ3) rearrange_q3(data.data(), rows * groups, data.data());

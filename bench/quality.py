@@ -1,6 +1,6 @@
 """Measures what quantization costs on real models, and prints the tables of docs/quality.md.
 
-    bench/quality.py DOVETAIL MODEL.gguf TEXT [--quantizations q0f16,q4f16_1,q4f16_1:mlc,…] [--llama-cpp] [--work FOLDER]
+    bench/quality.py DOVETAIL MODEL.gguf TEXT [--quantizations q4f16_1,q4f16_1:mlc,…] [--llama-cpp] [--work FOLDER]
 
 Converts and compiles the model in every quantization (":mlc": with --rounding mlc). Measures the perplexity of the text
 with float32 and with int8 activations, and the divergence from q0f16 with both. --llama-cpp adds llama.cpp's F16, Q8_0
@@ -18,7 +18,7 @@ import tempfile
 
 CONTEXT, STRIDE = 512, 448
 REFERENCE = "q0f16"
-QUANTIZATIONS = ("q0f16,q0bf16,q8f16_1,q8f16_1:mlc,q4f16_1,q4f16_1:mlc,q4f16_0,q4f16_2,q4f32_1,q4bf16_1,q4bf16_0,"
+QUANTIZATIONS = ("q0bf16,q8f16_1,q8f16_1:mlc,q4f16_1,q4f16_1:mlc,q4f16_0,q4f16_2,q4f32_1,q4bf16_1,q4bf16_0,"
                  "q3f16_1,q3f16_1:mlc,q3f16_0")
 
 
@@ -60,15 +60,17 @@ class Measurement:
         return self.evaluate("kl", name, "--reference", self.package(REFERENCE),
                              "--reference-library", self.library(REFERENCE), *options)
 
+    def size(self, name):
+        return sum(file.stat().st_size for file in self.package(name).glob("params_shard_*.bin"))
+
     def measure(self, names):
         print("| | MB | bits | perplexity, float32 activations | from q0f16 | with int8 | from float32 | KL | same top |\n"
               "|---|---|---|---|---|---|---|---|---|", flush=True)
-        weights = None
+        weights = self.size(REFERENCE) / 2
         for name in names:
             exact = self.divergence(name, "--exact")
             before, after = (exact[key]["perplexity"] for key in ("reference", "model"))
-            size = sum(file.stat().st_size for file in self.package(name).glob("params_shard_*.bin"))
-            weights = weights or size / 2  # of q0f16, which comes first
+            size = self.size(name)
             cells = [name.replace(":mlc", ", MLC's rounding"), f"{size / 1e6:.0f}", f"{8 * size / weights:.2f}",
                      f"{after:.2f}", f"{100 * (after / before - 1):+.2f} %"]
             # What is not quantized is computed with float32 activations either way.
@@ -95,10 +97,12 @@ class LlamaCpp:
 
     def __init__(self, measurement):
         import llama_cpp
+        import tokenizers
 
         self.library = llama_cpp
         self.measurement = measurement
         config = json.loads((measurement.package(REFERENCE) / "mlc-chat-config.json").read_text())
+        self.tokenizer = tokenizers.Tokenizer.from_file(str(measurement.package(REFERENCE) / "tokenizer.json"))
         self.prefix = config["conv_template"].get("system_prefix_token_ids") or []
         self.active = config.get("active_vocab_size") or config["vocab_size"]
 
@@ -122,9 +126,7 @@ class LlamaCpp:
         model = self.library.Llama(str(self.file(name)), n_ctx=CONTEXT, n_batch=CONTEXT, logits_all=True, verbose=False,
                                    n_threads=self.measurement.threads, n_threads_batch=self.measurement.threads)
         ids = model.tokenize(self.measurement.text.read_bytes(), add_bos=False, special=False)
-        ours = json.loads(run(self.measurement.dovetail, "tokenize", self.measurement.package(REFERENCE), "--json",
-                              self.measurement.text.read_text()))
-        assert ids == ours, "the tokens differ"
+        assert ids == self.tokenizer.encode(self.measurement.text.read_text(), add_special_tokens=False).ids
         for begin, end, first in windows(len(ids), CONTEXT - len(self.prefix)):
             window = self.prefix + ids[begin:end]
             model.reset()
@@ -156,7 +158,7 @@ def main():
     parser.add_argument("dovetail", type=pathlib.Path)
     parser.add_argument("model", type=pathlib.Path)
     parser.add_argument("text", type=pathlib.Path)
-    parser.add_argument("--quantizations", default=QUANTIZATIONS, help="q0f16 first")
+    parser.add_argument("--quantizations", default=QUANTIZATIONS)
     parser.add_argument("--bytes", type=int, help="of the text, from its beginning; default: all")
     parser.add_argument("--cpu", help="level to compile for; default: as dovetail compile has it")
     parser.add_argument("--threads", type=int, default=1)

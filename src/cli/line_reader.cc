@@ -20,7 +20,7 @@ char* prompt(EditLine*) {
   return text;
 }
 
-unsigned char drop_line(EditLine* line, int) {
+unsigned char drop_line(EditLine* line, wint_t) {
   bool* dropped = nullptr;
   el_get(line, EL_CLIENTDATA, &dropped);
   *dropped = true;
@@ -55,7 +55,8 @@ struct LineReader::Editor {
     // While a line is edited, Ctrl-C is a key and no signal: a signal just before the read would be lost.
     el_set(line, EL_SETTY, "-d", "-isig", nullptr);
     el_set(line, EL_CLIENTDATA, &dropped);
-    el_set(line, EL_ADDFN, "dovetail-drop-line", "Drop the line", drop_line);
+    // Wide: el_set would copy the two strings and never free the copies.
+    el_wset(line, EL_ADDFN, L"dovetail-drop-line", L"Drop the line", drop_line);
     el_set(line, EL_BIND, "^C", "dovetail-drop-line", nullptr);
     // Between two lines Ctrl-C is a signal; what else is typed waits, unseen and unchanged, for the next
     // line. With the kernel's own line editing a Ctrl-D typed then would become a zero byte of that line.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <limits>
@@ -20,6 +21,7 @@
 #include "base/progress.h"
 #include "base/similar.h"
 #include "cli/commands.h"
+#include "ops/ops.h"
 
 namespace dovetail::cli {
 namespace {
@@ -91,6 +93,8 @@ int run_app(int argc, const char* const* argv) {
   add_inspect_command(app, exit_code);
   add_eval_command(app, exit_code);
   add_contract_command(app, exit_code);
+  // Also for commands that run no kernel: a misspelt level is no wish for the best one.
+  if (std::getenv("DOVETAIL_CPU") != nullptr) ops::best_level();
   refuse_unknown_command(app, std::span(argv, static_cast<size_t>(argc)).subspan(1));
   try {
     app.parse(argc, argv);

@@ -118,7 +118,10 @@ void run_chat(const ChatArguments& arguments, bool one_message, int& exit_code) 
   if (arguments.system_given) conversation.system = arguments.system;
   catch_interrupts();
   if (!one_message) {
-    converse(*engine, std::move(conversation), std::move(session.media), options, arguments.verbose);
+    const bool answered =
+        converse(*engine, std::move(conversation), std::move(session.media), options, arguments.verbose);
+    // Whoever types has seen the error; a script has only the exit code.
+    if (!answered && !isatty(STDIN_FILENO)) exit_code = 1;
     return;
   }
   conversation.turns.push_back(user_turn(session.media, arguments.message));

@@ -21,8 +21,8 @@ engine::Reply show_reply(engine::Engine& engine, const engine::Conversation& con
                          const engine::GenerateOptions& options, bool verbose);
 
 // Reads messages until the end of input or /quit. `conversation` may have a system message; `media` go with
-// the first message.
-void converse(engine::Engine& engine, engine::Conversation conversation, MediaList media,
+// the first message. False when some message got no answer: it was refused, or an error ended it.
+bool converse(engine::Engine& engine, engine::Conversation conversation, MediaList media,
               const engine::GenerateOptions& options, bool verbose);
 
 }  // namespace dovetail::cli

@@ -122,20 +122,22 @@ class Talk {
 
 }  // namespace
 
-void converse(engine::Engine& engine, engine::Conversation conversation, MediaList media,
+bool converse(engine::Engine& engine, engine::Conversation conversation, MediaList media,
               const engine::GenerateOptions& options, bool verbose) {
   Talk talk(engine, std::move(conversation), std::move(media), options, verbose);
   LineReader reader;
   std::string line;
+  bool all_answered = true;
   while (true) {
     const LineReader::Result result = reader.read(line);
-    if (result == LineReader::Result::kEnd) return;
+    if (result == LineReader::Result::kEnd) return all_answered;
     if (result == LineReader::Result::kInterrupted) continue;
     try {
-      if (!talk.line(line)) return;
+      if (!talk.line(line)) return all_answered;
     } catch (const Error& error) {
       // The conversation goes on without the message that failed.
       print_error(error);
+      all_answered = false;
     }
   }
 }

@@ -18,6 +18,7 @@
 
 #include "ops/kernels.h"
 #include "ops/ops.h"
+#include "ops/roof.h"
 
 namespace dovetail::ops {
 namespace {
@@ -96,72 +97,6 @@ double read_bandwidth(int threads) {
   return static_cast<double>(kReadBytes) / best / 1e9;
 }
 
-constexpr int64_t kPeakLoops = 2'000'000;
-constexpr int kChains = 12;
-
-__attribute__((target("avx512f,avx512vnni"))) void vnni_loop() {
-  __m512i sum[kChains] = {};
-  for (__m512i& one : sum) __asm__ volatile("" : "+v"(one));  // else the compiler finds them all equal
-  __m512i a = _mm512_set1_epi8(1), b = _mm512_set1_epi8(1);
-  for (int64_t i = 0; i < kPeakLoops; ++i) {
-    for (int j = 0; j < kChains; ++j) sum[j] = _mm512_dpbusd_epi32(sum[j], a, b);
-    __asm__ volatile("" : "+v"(a), "+v"(b));
-  }
-  for (int j = 1; j < kChains; ++j) sum[0] = _mm512_add_epi32(sum[0], sum[j]);
-  sink = _mm_cvtsi128_si32(_mm512_castsi512_si128(sum[0]));
-}
-
-// maddubs and a 16-bit addition, as the AVX2 product does.
-__attribute__((target("avx2"))) void int16_sum_loop() {
-  __m256i sum[kChains] = {};
-  for (__m256i& one : sum) __asm__ volatile("" : "+x"(one));  // else the compiler finds them all equal
-  __m256i a = _mm256_set1_epi8(1), b = _mm256_set1_epi8(1);
-  for (int64_t i = 0; i < kPeakLoops; ++i) {
-    for (int j = 0; j < kChains; ++j) {
-      __asm__ volatile("" : "+x"(a), "+x"(b));
-      sum[j] = _mm256_add_epi16(sum[j], _mm256_maddubs_epi16(a, b));
-    }
-  }
-  for (int j = 1; j < kChains; ++j) sum[0] = _mm256_add_epi16(sum[0], sum[j]);
-  sink = _mm256_extract_epi16(sum[0], 0);
-}
-
-__attribute__((target("avx512f"))) void fma512_loop() {
-  __m512 sum[kChains] = {};
-  for (__m512& one : sum) __asm__ volatile("" : "+v"(one));  // else the compiler finds them all equal
-  __m512 a = _mm512_set1_ps(0.5f), b = _mm512_set1_ps(0.5f);
-  for (int64_t i = 0; i < kPeakLoops; ++i) {
-    for (int j = 0; j < kChains; ++j) sum[j] = _mm512_fmadd_ps(a, b, sum[j]);
-    __asm__ volatile("" : "+v"(a), "+v"(b));
-  }
-  for (int j = 1; j < kChains; ++j) sum[0] = _mm512_add_ps(sum[0], sum[j]);
-  sink = static_cast<int64_t>(_mm512_cvtss_f32(sum[0]));
-}
-
-__attribute__((target("avx2,fma"))) void fma256_loop() {
-  __m256 sum[kChains] = {};
-  for (__m256& one : sum) __asm__ volatile("" : "+x"(one));  // else the compiler finds them all equal
-  __m256 a = _mm256_set1_ps(0.5f), b = _mm256_set1_ps(0.5f);
-  for (int64_t i = 0; i < kPeakLoops; ++i) {
-    for (int j = 0; j < kChains; ++j) sum[j] = _mm256_fmadd_ps(a, b, sum[j]);
-    __asm__ volatile("" : "+x"(a), "+x"(b));
-  }
-  for (int j = 1; j < kChains; ++j) sum[0] = _mm256_add_ps(sum[0], sum[j]);
-  sink = static_cast<int64_t>(_mm256_cvtss_f32(sum[0]));
-}
-
-// 10^9 operations per second of code that touches registers only; a multiplication and its addition are two.
-double peak(void (*loop)(), int lanes) {
-  return static_cast<double>(kPeakLoops) * kChains * lanes * 2 / best_time(loop, 0.5) / 1e9;
-}
-
-double integer_peak(Level level) {
-  return level == Level::kAvx512 ? peak(vnni_loop, 64) : peak(int16_sum_loop, 32);
-}
-double float_peak(Level level) {
-  return level == Level::kAvx512 ? peak(fma512_loop, 16) : peak(fma256_loop, 8);
-}
-
 // ---- inputs
 // ----------------------------------------------------------------------------------------------------
 
@@ -238,8 +173,8 @@ void bench_gemv(const Run& run) {
 
 void bench_gemm(const Run& run) {
   Context context(run.level, run.threads);
-  const double integer = integer_peak(run.level) * run.threads,
-               floating = float_peak(run.level) * run.threads;
+  const double integer = peak_int8_operations(run.level) / 1e9 * run.threads,
+               floating = peak_float_operations(run.level) / 1e9 * run.threads;
   const struct {
     int64_t m, n, k;
     Matrix::Type type;
@@ -257,7 +192,10 @@ void bench_gemm(const Run& run) {
                {128, 2048, 2048, Matrix::Type::kQ3, Precision::kExact},
                {128, 2048, 2048, Matrix::Type::kQ8, Precision::kExact},
                {128, 2048, 2048, Matrix::Type::kF16, Precision::kInt8},
-               {577, 1024, 1024, Matrix::Type::kF16, Precision::kInt8}};
+               {577, 1024, 1024, Matrix::Type::kF16, Precision::kInt8},
+               {1024, 1152, 1152, Matrix::Type::kF16, Precision::kInt8},
+               {1024, 4304, 1152, Matrix::Type::kF16, Precision::kInt8},
+               {1024, 1152, 4304, Matrix::Type::kF16, Precision::kInt8}};
   for (const auto& c : cases) {
     const Matrix w = big_matrix(c.type, c.n, c.k);
     context.precision = c.precision;
@@ -280,7 +218,7 @@ void bench_gemm(const Run& run) {
 
 void bench_attention(const Run& run) {
   Context context(run.level, run.threads);
-  const double peak = float_peak(run.level) * run.threads;
+  const double peak = peak_float_operations(run.level) / 1e9 * run.threads;
   const struct {
     int64_t m, positions, heads;
     int32_t kv_heads, dim;
@@ -363,7 +301,8 @@ int run_all(std::vector<std::string> parts) {
     if (!cpu_supports(level)) continue;
     if (wanted("roof")) {
       std::printf("%s, 1 thread, registers only: %.0f GOP/s int8, %.0f GFLOP/s\n",
-                  std::string(level_name(level)).c_str(), integer_peak(level), float_peak(level));
+                  std::string(level_name(level)).c_str(), peak_int8_operations(level) / 1e9,
+                  peak_float_operations(level) / 1e9);
     }
     for (int threads = 1; threads <= cpus; ++threads) {
       const Run run{level, threads, bandwidth[threads - 1]};

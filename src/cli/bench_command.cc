@@ -21,6 +21,8 @@
 #include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/open_engine.h"
+#include "ops/ops.h"
+#include "ops/roof.h"
 
 namespace dovetail::cli {
 namespace {
@@ -48,10 +50,12 @@ struct BenchResult {
   double image_decode_seconds = 0;  // 0: noise
   double image_seconds = 0;         // 0: not asked for
   int64_t image_rows = 0;
-  int64_t resident_bytes = 0;              // all, mapped weights included
-  int64_t anonymous_bytes = 0;             // without mapped files
-  std::optional<int64_t> bytes_per_token;  // parameters that one decode step reads
-  double bandwidth = 0;                    // bytes per second that this machine's threads read
+  std::optional<library::Program::Products> image_products;  // of one run
+  double peak_float = 0, peak_int8 = 0;                      // operations per second of these threads
+  int64_t resident_bytes = 0;                                // all, mapped weights included
+  int64_t anonymous_bytes = 0;                               // without mapped files
+  std::optional<int64_t> bytes_per_token;                    // parameters that one decode step reads
+  double bandwidth = 0;  // bytes per second that this machine's threads read
 };
 
 double seconds_of(const auto& action) {
@@ -173,8 +177,50 @@ void measure_image(const engine::Engine& engine, const std::string& file, std::m
   }
   result.image_rows = engine.run_adapter(*media).rows;
   times.clear();
+  const library::Program& program = engine.model().program;
+  const auto before = program.products_done();
   for (int run = 0; run < kRuns; ++run) times.push_back(seconds_of([&] { engine.run_adapter(*media); }));
   result.image_seconds = median(times);
+  if (const auto after = program.products_done(); before && after) {
+    result.image_products = {(after->float_operations - before->float_operations) / kRuns,
+                             (after->float_nanoseconds - before->float_nanoseconds) / kRuns,
+                             (after->int8_operations - before->int8_operations) / kRuns,
+                             (after->int8_nanoseconds - before->int8_nanoseconds) / kRuns};
+  }
+}
+
+// Of the best level that this machine and this program have.
+void measure_peaks(int threads, BenchResult& result) {
+  const ops::Level level = ops::best_level();
+  if (level == ops::Level::kReference) return;
+  const int count = threads > 0 ? threads : ThreadPool::available_cpus();
+  result.peak_float = ops::peak_float_operations(level) * count;
+  result.peak_int8 = ops::peak_int8_operations(level) * count;
+}
+
+struct Share {
+  const char* type;
+  double operations;  // of one run
+  double seconds;
+  double peak;  // operations per second
+
+  double rate() const { return operations / seconds; }
+};
+
+// The products of the picture adapter beside what this machine can do.
+std::vector<Share> product_shares(const BenchResult& result) {
+  std::vector<Share> shares;
+  const auto add = [&](const char* type, int64_t operations, int64_t nanoseconds, double peak) {
+    if (operations > 0 && nanoseconds > 0 && peak > 0)
+      shares.push_back(
+          {type, static_cast<double>(operations), 1e-9 * static_cast<double>(nanoseconds), peak});
+  };
+  if (!result.image_products) return shares;
+  add("float32", result.image_products->float_operations, result.image_products->float_nanoseconds,
+      result.peak_float);
+  add("int8", result.image_products->int8_operations, result.image_products->int8_nanoseconds,
+      result.peak_int8);
+  return shares;
 }
 
 BenchResult measure(const BenchArguments& arguments) {
@@ -208,8 +254,10 @@ BenchResult measure(const BenchArguments& arguments) {
   if (const contract::AudioDecode* processor = find_processor<contract::AudioDecode>(engine->model().task)) {
     measure_adapter(*engine, *processor, arguments.audio_seconds, random, result);
   }
-  if (arguments.image || !arguments.image_file.empty())
+  if (arguments.image || !arguments.image_file.empty()) {
     measure_image(*engine, arguments.image_file, random, result);
+    measure_peaks(arguments.engine.threads, result);
+  }
   result.resident_bytes = proc_bytes("/proc/self/status", "VmRSS");
   result.anonymous_bytes = proc_bytes("/proc/self/status", "RssAnon");
   result.bytes_per_token = decode_bytes(engine->model().metadata().dovetail);
@@ -241,6 +289,13 @@ void print_table(const BenchResult& result) {
     if (result.image_decode_seconds > 0)
       std::printf("           %s before it to decode and resize the file\n",
                   format_seconds(result.image_decode_seconds).c_str());
+    for (const Share& share : product_shares(result)) {
+      std::printf(
+          "           %.3g %s operations in products of matrices in %s: %.0f billion per second, %.0f %% of "
+          "%.0f\n",
+          share.operations, share.type, format_seconds(share.seconds).c_str(), share.rate() / 1e9,
+          100 * share.rate() / share.peak, share.peak / 1e9);
+    }
   }
   std::printf("memory     %s resident, %s of it without mapped files\n",
               format_bytes(result.resident_bytes).c_str(), format_bytes(result.anonymous_bytes).c_str());
@@ -268,6 +323,13 @@ void print_json(const BenchResult& result) {
     document["image_seconds"] = result.image_seconds;
     document["image_rows"] = result.image_rows;
     if (result.image_decode_seconds > 0) document["image_decode_seconds"] = result.image_decode_seconds;
+    for (const Share& share : product_shares(result)) {
+      document["image_products"][share.type] = {{"operations", share.operations},
+                                                {"seconds", share.seconds},
+                                                {"operations_per_second", share.rate()},
+                                                {"peak_operations_per_second", share.peak},
+                                                {"peak_share", share.rate() / share.peak}};
+    }
   }
   if (result.bytes_per_token) document["bytes_per_token"] = *result.bytes_per_token;
   if (const std::optional<double> share = bandwidth_share(result)) document["bandwidth_share"] = *share;

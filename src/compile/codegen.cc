@@ -29,7 +29,8 @@ constexpr std::array kAdapters{
     Export{"image", "image_embed"},
 };
 
-// What every library exports beside its roles: the KV cache protocol of MLC, and two settings.
+// What every library exports beside its roles: the KV cache protocol of MLC, the binding of parameters, two
+// settings and a count.
 constexpr std::array kAlways{
     Export{"kv_state_clear", "kv_clear"},
     Export{"kv_state_add_sequence", "kv_add"},
@@ -40,8 +41,10 @@ constexpr std::array kAlways{
     Export{"kv_state_end_forward", "kv_end"},
     Export{"attention_kv_cache_get_num_available_pages", "kv_available_pages"},
     Export{"attention_kv_cache_get_total_sequence_length", "kv_total_length"},
+    Export{"bind_parameters", "bind_parameters"},
     Export{"set_precision", "set_precision"},
     Export{"set_num_threads", "set_num_threads"},
+    Export{"products_done", "products_done"},
 };
 
 template <size_t N>

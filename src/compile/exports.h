@@ -6,6 +6,7 @@
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <new>
 #include <span>
@@ -274,6 +275,16 @@ class Exports {
     return with_cache(kv, [](auto& cache) { return cache.total_length(); });
   }
 
+  // What the first function that is given `params` does by itself, with word of every parameter that will not
+  // be read again: copied(position) can give its memory back before the next is copied.
+  static void bind_parameters(ffi::Array<ffi::Tensor> params, ffi::Function copied) {
+    guarded([&] {
+      Exports& self = instance();
+      const std::lock_guard lock(self.mutex_);
+      self.bind(params, [&](size_t position) { copied(static_cast<int64_t>(position)); });
+    });
+  }
+
   // "int8": activations are rounded to int8 before products with quantized weights; "exact": they stay
   // float32.
   static void set_precision(ffi::String precision) {
@@ -287,6 +298,15 @@ class Exports {
       TVM_FFI_THROW(ValueError) << "precision: expected \"int8\" or \"exact\", got \""
                                 << printable({precision.data(), precision.size()}) << "\"";
     }
+  }
+
+  // What the products of weight matrices have done since the library was loaded: operations and nanoseconds
+  // of those in float32, then of those in int8.
+  static ffi::Shape products_done() {
+    Exports& self = instance();
+    const std::lock_guard lock(self.mutex_);
+    const ops::ProductCount &floats = self.context_.float_products, &int8 = self.context_.int8_products;
+    return ffi::Shape({floats.operations, floats.nanoseconds, int8.operations, int8.nanoseconds});
   }
 
   // 0: as many as the process has CPUs.
@@ -308,12 +328,12 @@ class Exports {
 
   // Binds the model to `params`; the caller holds the lock for as long as it uses them. The binding is kept
   // until another array comes and holds a reference to the tensors.
-  void bind(const ffi::Array<ffi::Tensor>& params) {
+  void bind(const ffi::Array<ffi::Tensor>& params, const std::function<void(size_t)>& copied = {}) {
     if (bound_.has_value() && bound_->same_as(params)) return;
     std::vector<models::TensorRef> tensors;
     for (const ffi::Tensor& tensor : params) tensors.push_back(tensor_ref(tensor, tensors.size()));
     bound_.reset();
-    tree_.bind(tensors);
+    tree_.bind(tensors, copied);
     bound_ = params;
   }
 

@@ -77,9 +77,13 @@ Engine::Engine(library::Model model, const EngineOptions& options)
        .prefill_chunk = prefill_chunk_,
        .page_size = kPageSize,
        .sliding_window = metadata.sliding_window_size.value_or(config.sliding_window_size) > 0});
+  // As a library copies its weights, the mapped ones go: the two together would be twice the model.
+  program.bind_parameters([&](size_t position) {
+    model_.weights.release_pages(model_.weights.get((*metadata.params)[position].name));
+  });
   const std::array<int32_t, 1> any_token = {0};
   hidden_size_ = program.embed(any_token).width;
-  // The first call binds the weights; a library that copies them has read every page once.
+  // A library without bind_parameters has copied them by now.
   model_.weights.release_pages();
 }
 

@@ -87,9 +87,21 @@ Program::Program(const Library& library, const contract::Program& program) {
   end_forward_ = bind.required("kv_state_end_forward", 1, kv);
   available_pages_ = bind.required("attention_kv_cache_get_num_available_pages", 1, kv);
   total_length_ = bind.required("attention_kv_cache_get_total_sequence_length", 1, kv);
+  bind_parameters_ = bind.optional("bind_parameters", 2, "the copies of the parameters");
   set_precision_ = bind.optional("set_precision", 1, "the precision");
   set_threads_ = bind.optional("set_num_threads", 1, "the number of threads");
+  products_done_ = bind.optional("products_done", 0, "the count of products");
   bind.finish();
+}
+
+bool Program::bind_parameters(const std::function<void(size_t)>& copied) const {
+  if (!bind_parameters_) return false;
+  const size_t count = parameters_.size();
+  (*bind_parameters_)(parameters_, ffi::Function::FromTyped([&](int64_t position) {
+                        if (position >= 0 && static_cast<size_t>(position) < count)
+                          copied(static_cast<size_t>(position));
+                      }));
+  return true;
 }
 
 Rows Program::embed(std::span<const int32_t> ids) const {
@@ -225,6 +237,13 @@ bool Program::set_threads(int threads) const {
   if (!set_threads_) return false;
   (*set_threads_)(static_cast<int64_t>(threads));
   return true;
+}
+
+std::optional<Program::Products> Program::products_done() const {
+  if (!products_done_) return std::nullopt;
+  const auto counts = products_done_->get<ffi::Shape>();
+  if (counts.size() != 4) throw products_done_->wrong_result(counts);
+  return Products{counts[0], counts[1], counts[2], counts[3]};
 }
 
 }  // namespace dovetail::library

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -32,6 +33,10 @@ class Program {
 
   // The weights, in the order of the library's parameter list. Must come before any call below.
   void set_parameters(tvm::ffi::Array<tvm::ffi::Tensor> parameters) { parameters_ = std::move(parameters); }
+
+  // Lets the library make its copies of the parameters now; `copied` hears each position in the list that
+  // will not be read again. False when the library only does so in its first call.
+  bool bind_parameters(const std::function<void(size_t)>& copied) const;
 
   // [ids, hidden_size].
   Rows embed(std::span<const int32_t> ids) const;
@@ -75,6 +80,13 @@ class Program {
   bool set_precision(const std::string& precision) const;
   bool set_threads(int threads) const;
 
+  // What products with weight matrices have done since the library was loaded; nullopt when it does not
+  // count. A multiplication with its addition is two operations.
+  struct Products {
+    int64_t float_operations = 0, float_nanoseconds = 0, int8_operations = 0, int8_nanoseconds = 0;
+  };
+  std::optional<Products> products_done() const;
+
  private:
   struct Adapter {
     LibraryFunction run;
@@ -101,8 +113,10 @@ class Program {
   LibraryFunction end_forward_;
   LibraryFunction available_pages_;
   LibraryFunction total_length_;
+  std::optional<LibraryFunction> bind_parameters_;
   std::optional<LibraryFunction> set_precision_;
   std::optional<LibraryFunction> set_threads_;
+  std::optional<LibraryFunction> products_done_;
   std::map<std::string, Adapter, std::less<>> adapters_;
   tvm::ffi::Array<tvm::ffi::Tensor> parameters_;
   tvm::ffi::ObjectRef kv_;

@@ -192,7 +192,7 @@ const void* ParameterTree::rearranged(const TensorRef& tensor, bool transposed, 
   return out;
 }
 
-void ParameterTree::bind(std::span<const TensorRef> tensors) {
+void ParameterTree::bind(std::span<const TensorRef> tensors, const std::function<void(size_t)>& copied) {
   std::vector<Problem> problems;
   if (tensors.size() != parameters_.size()) {
     throw Error(ErrorCode::kMismatch, Problem{.message = "wrong number of parameters",
@@ -214,34 +214,39 @@ void ParameterTree::bind(std::span<const TensorRef> tensors) {
          .actual = std::string(dtype_name(tensor.dtype)) + " " + shape_text(tensor.shape)});
   }
   if (!problems.empty()) throw Error(ErrorCode::kMismatch, std::move(problems));
-  const auto copied = [&](size_t w) {
+  const auto is_copied = [&](size_t w) {
     return std::holds_alternative<ops::Matrix*>(outputs_[w]) && !gathered_[w];
   };
   size_t bytes = 0;
   for (size_t w = 0; w < weights_.size(); ++w) {
     const size_t first = weights_[w].first_parameter, count = weights_[w].quantized ? 2 : 1;
-    for (size_t i = first; copied(w) && i < first + count; ++i)
+    for (size_t i = first; is_copied(w) && i < first + count; ++i)
       bytes += WeightMemory::rounded(static_cast<size_t>(parameters_[i].bytes()));
   }
   memory_ = WeightMemory(bytes);
   for (size_t w = 0; w < weights_.size(); ++w) {
     const size_t first = weights_[w].first_parameter;
     const auto place = [&](size_t i) {
-      const bool three_bits = copied(w) && weights_[w].quantized && quantization_->bits == 3 && i == first;
-      if (weights_[w].transposed || three_bits)
-        return rearranged(tensors[i], weights_[w].transposed, three_bits);
-      return copied(w) ? memory_.store(tensors[i].data, static_cast<size_t>(parameters_[i].bytes()))
-                       : tensors[i].data;
+      const bool three_bits = is_copied(w) && weights_[w].quantized && quantization_->bits == 3 && i == first;
+      const void* data = tensors[i].data;
+      if (weights_[w].transposed || three_bits) {
+        data = rearranged(tensors[i], weights_[w].transposed, three_bits);
+      } else if (is_copied(w)) {
+        data = memory_.store(data, static_cast<size_t>(parameters_[i].bytes()));
+      }
+      if (copied && data != tensors[i].data) copied(i);
+      return data;
     };
     if (auto* matrix = std::get_if<ops::Matrix*>(&outputs_[w])) {
       (*matrix)->data = place(first);
-      if (copied(w) && (*matrix)->type == ops::Matrix::Type::kQ3Stored)
+      if (is_copied(w) && (*matrix)->type == ops::Matrix::Type::kQ3Stored)
         (*matrix)->type = ops::Matrix::Type::kQ3;
       (*matrix)->scales = weights_[w].quantized ? place(first + 1) : nullptr;
     } else {
       int64_t count = 1;
       for (int64_t dim : weights_[w].shape) count *= dim;
       *std::get<std::vector<float>*>(outputs_[w]) = widen(tensors[first], count);
+      if (copied) copied(first);
     }
   }
 }

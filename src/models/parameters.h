@@ -89,9 +89,10 @@ class ParameterTree {
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
   // Points every declared output at its tensor, or at a copy of it that is faster to read; tensors come in
-  // the order of parameters(). The tensors must outlive the model. Throws Error kMismatch listing every
+  // the order of parameters(). The tensors must outlive the model. `copied` hears the position of every
+  // tensor that will not be read again, right after its copy was made. Throws Error kMismatch listing every
   // tensor whose shape or dtype differs, kLimit when there is no memory for a copy that must be made.
-  void bind(std::span<const TensorRef> tensors);
+  void bind(std::span<const TensorRef> tensors, const std::function<void(size_t)>& copied = {});
 
  private:
   using Output = std::variant<ops::Matrix*, std::vector<float>*>;

@@ -1,5 +1,6 @@
 // Matrix products and table look-ups.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "ops/kernels.h"
@@ -80,6 +81,7 @@ void matmul(Context& context, const float* x, int64_t m, std::span<const Product
     any_rounded = true;
     type = product.w->type;
   }
+  const auto start = std::chrono::steady_clock::now();
   const size_t x_stride = any_rounded ? kernels.quantized_row_bytes(type, cols) : 0;
   std::byte* const x8 =
       any_rounded ? context.shared_scratch(x_stride * static_cast<size_t>(m)).data() : nullptr;
@@ -116,6 +118,10 @@ void matmul(Context& context, const float* x, int64_t m, std::span<const Product
       }
     }
   });
+  ProductCount& done = any_rounded ? context.int8_products : context.float_products;
+  for (const Product& product : products) done.operations += 2 * m * cols * product.w->rows;
+  done.nanoseconds +=
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
 }
 
 void embed_rows(Context& context, const Matrix& table, std::span<const int32_t> ids, float scale,

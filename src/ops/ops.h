@@ -42,6 +42,12 @@ void rearrange_q3(const void* stored, int64_t groups, void* out);
 // weights and multiplied in integers. kExact: float32 activations times (q - zero point) * scale in float32.
 enum class Precision : uint8_t { kInt8, kExact };
 
+// What calls of matmul have done; one multiplication with its addition is two operations.
+struct ProductCount {
+  int64_t operations = 0;
+  int64_t nanoseconds = 0;  // of the calling thread's time
+};
+
 struct KernelTable;  // one implementation of everything below; ops/kernels.h
 
 class Context {
@@ -55,6 +61,8 @@ class Context {
   ThreadPool& pool() { return *pool_; }
   void set_threads(int threads);  // 0: all CPUs of this process
   Precision precision = Precision::kInt8;
+  // Since the beginning: calls with a product in integers, and those in float32 only.
+  ProductCount int8_products, float_products;
 
   const KernelTable& kernels() const { return *kernels_; }
   // Scratch memory of the ops themselves, one block per worker; grows, never shrinks.

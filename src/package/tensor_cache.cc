@@ -265,6 +265,13 @@ void TensorCache::release_pages() const {
   }
 }
 
+void TensorCache::release_pages(const StoredTensor& tensor) const {
+  const Shard& shard = shards_[tensor.shard];
+  const std::span<const std::byte> stored = bytes(tensor);
+  if (shard.mapping)
+    shard.mapping->release(static_cast<size_t>(stored.data() - shard.mapping->bytes().data()), stored.size());
+}
+
 int64_t TensorCache::parameter_bytes() const {
   int64_t sum = 0;
   for (const StoredTensor& tensor : tensors_) sum += tensor.elements() * dtype_bytes(tensor.dtype);

@@ -69,9 +69,10 @@ class TensorCache {
   // The values of a float32 parameter, widened when they are stored as bfloat16.
   std::vector<float> materialize(const StoredTensor& tensor) const;
 
-  // Drops the mapped pages from this process; what is read again comes from the page cache. For after a
-  // library has made its own copy of what it reads often.
+  // Drops mapped pages from this process, of all tensors or of one; what is read again comes from the page
+  // cache. For after a library has made its own copy of what it reads often.
   void release_pages() const;
+  void release_pages(const StoredTensor& tensor) const;
 
   int64_t parameter_bytes() const;  // bytes of all parameters in their own dtypes
   int64_t stored_bytes() const;     // bytes of all shards

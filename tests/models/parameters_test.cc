@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
+#include <vector>
 
 namespace dovetail::models {
 namespace {
@@ -58,6 +60,32 @@ TEST(ParameterTree, GatheredTablesStayInPlace) {
     EXPECT_EQ(tree.parameters()[0].shape[0], 5) << name;
     EXPECT_EQ(table.type == ops::Matrix::Type::kQ3Stored, tree.quantization().bits == 3) << name;
   }
+}
+
+// Whoever gives the tensors hears which will not be read again, each once, and none that is used in place.
+TEST(ParameterTree, NamesWhatItHasCopied) {
+  ParameterTree tree(find_quantization("q4f16_1"));
+  ops::Matrix table, matrix, plain;
+  std::vector<float> norm;
+  tree.gathered_table(table, "table", 5, 64, from("table.weight"));
+  tree.matrix(matrix, "layer", 3, 64, from("layer.weight"));
+  tree.plain_matrix(plain, "plain.weight", {2, 32}, from("plain.weight"));
+  tree.values(norm, "norm.weight", {64}, from("norm.weight"));
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<TensorRef> tensors;
+  for (const Parameter& parameter : tree.parameters()) {
+    memory.emplace_back(static_cast<size_t>(parameter.bytes()));
+    tensors.push_back({memory.back().data(), parameter.shape, parameter.dtype});
+  }
+  std::vector<size_t> copied;
+  tree.bind(tensors, [&](size_t position) {
+    copied.push_back(position);
+    std::fill(memory[position].begin(), memory[position].end(), std::byte{0xff});  // all of it was read
+  });
+  EXPECT_EQ(copied, (std::vector<size_t>{2, 3, 4, 5}));  // not the table's words and scales
+  EXPECT_EQ(static_cast<const std::byte*>(matrix.data)[0], std::byte{0});
+  EXPECT_EQ(static_cast<const std::byte*>(plain.data)[127], std::byte{0});
+  EXPECT_EQ(norm[63], 0.0f);
 }
 
 }  // namespace

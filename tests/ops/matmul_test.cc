@@ -108,9 +108,24 @@ TEST_P(MatmulTest, F32OddSizes) {
 TEST_P(MatmulTest, F32ColumnsOfSeveralBlocks) {
   Random random(4);
   for (const Matrix::Type type : kTypes) {
-    for (const int64_t cols : {479, 480, 481, 1100}) {
+    for (const int64_t cols : {639, 640, 641, 1279, 1281, 2000}) {
       const OwnedMatrix w = random_matrix(random, 18, cols, type);
-      for (const int64_t m : {1, 3, 97, 200}) compare(table(), product_f32, random, m, w.matrix, 1.0f, "f32");
+      for (const int64_t m : {1, 3, 97}) compare(table(), product_f32, random, m, w.matrix, 1.0f, "f32");
+    }
+  }
+}
+
+// More rows than are packed at once, with the number of columns that makes those as many as they can be and
+// with one that makes them few.
+TEST_P(MatmulTest, F32RowsOfSeveralChunks) {
+  Random random(14);
+  const struct {
+    int64_t m, rows, cols;
+  } shapes[] = {{239, 17, 40}, {240, 17, 40}, {241, 17, 40}, {481, 5, 3}, {25, 3, 12000}, {50, 3, 12000}};
+  for (const Matrix::Type type : {Matrix::Type::kF16, Matrix::Type::kQ3, Matrix::Type::kQ4}) {
+    for (const auto& shape : shapes) {
+      const OwnedMatrix w = random_matrix(random, shape.rows, shape.cols, type);
+      compare(table(), product_f32, random, shape.m, w.matrix, 1.0f, "f32");
     }
   }
 }
@@ -160,7 +175,7 @@ TEST_P(MatmulTest, Int8SameBitsForAnyNumberOfRows) {
 TEST_P(MatmulTest, F32SameBitsForAnyNumberOfRows) {
   Random random(7);
   for (const Matrix::Type type : kTypes) {
-    for (const int64_t cols : {65, 600}) {
+    for (const int64_t cols : {65, 600, 1300}) {
       const OwnedMatrix w = random_matrix(random, 21, cols, type);
       expect_same_rows(table(), product_f32, w.matrix, 70, random);
     }

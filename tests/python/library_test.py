@@ -45,7 +45,7 @@ class LibraryTest(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.package = pathlib.Path(cls.folder.name) / "package"
         subprocess.run(
-            [DOVETAIL, "convert", EXAMPLE, "-o", cls.package, "--quantization", "q4f16_1"], check=True, capture_output=True
+            [DOVETAIL, "convert", EXAMPLE, "-o", cls.package, "--quantization", "q4f16_1", "--rounding", "mlc"], check=True, capture_output=True
         )
         subprocess.run([DOVETAIL, "compile", cls.package, "-o", cls.package / "model.so"], check=True, capture_output=True)
         cls.library = tvm_ffi.load_module(str(cls.package / "model.so"))
@@ -150,6 +150,27 @@ class LibraryTest(unittest.TestCase):
         )
         self.library["kv_state_end_forward"](cache)
         np.testing.assert_allclose(np.from_dlpack(logits)[0], np.stack(one_by_one), atol=1e-4, rtol=0)
+
+    def test_parameters_that_were_copied_are_named_once(self):
+        copied, again = [], []
+        params = tvm_ffi.convert(self.params)
+        self.library["bind_parameters"](params, copied.append)
+        self.library["bind_parameters"](params, again.append)
+        self.assertEqual(len(copied), len(set(copied)))
+        self.assertGreater(len(copied), len(params) // 2)
+        self.assertTrue(all(0 <= position < len(params) for position in copied))
+        self.assertEqual(again, [], "the same array is bound already")
+
+    def test_products_are_counted(self):
+        self.embed([1, 2])
+        before = list(self.library["products_done"]())
+        cache = self.new_cache()
+        self.library["kv_state_add_sequence"](cache, 0)
+        self.prefill(cache, [2, 4], self.embed([2, 4]), [0, 0])
+        after = list(self.library["products_done"]())
+        self.assertEqual(len(after), 4)
+        self.assertGreater(sum(after[0::2]), sum(before[0::2]))
+        self.assertGreater(sum(after[1::2]), sum(before[1::2]))
 
     def test_wrong_arguments_are_python_exceptions(self):
         library, params = self.library, self.params

@@ -18,14 +18,17 @@ constexpr int64_t kBlock = kBlockPages * kPage;
 // Up to this many rows a tile reads float16 pages directly; above, a page is converted once.
 constexpr int64_t kDirectRows = 4;
 
+// Register tiles: rows and pages of scores, rows and vectors of values.
+constexpr int kScoreRows = 6;
 #if defined(DOVETAIL_WIDE)
-constexpr int kScoreRows = 8;
+constexpr int kScorePages = 4;
 constexpr int kValueVectors = 4;
 #else
-constexpr int kScoreRows = 4;
+constexpr int kScorePages = 1;
 constexpr int kValueVectors = 2;
 #endif
 constexpr int kValueRows = 4;
+static_assert(kBlockPages % kScorePages == 0);
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
@@ -39,8 +42,8 @@ struct State {
   float* rescale;  // [rows], factor of this block for what was summed before
   int64_t* begin;  // [rows], positions of this block that the row sees
   int64_t* end;
-  float* page;    // one converted page of keys
-  float* values;  // kBlockPages converted pages of values
+  float* keys;    // kBlockPages converted pages
+  float* values;  // the same
 };
 
 // Bytes of each array rounded up, so that all are aligned to 64.
@@ -61,7 +64,7 @@ DOVETAIL_INLINE State lay_out(uint8_t* memory, int64_t rows, int64_t dim) {
   s.rescale = reinterpret_cast<float*>(take(memory, n, 4));
   s.begin = reinterpret_cast<int64_t*>(take(memory, n, 8));
   s.end = reinterpret_cast<int64_t*>(take(memory, n, 8));
-  s.page = reinterpret_cast<float*>(take(memory, dim * kPage, 4));
+  s.keys = reinterpret_cast<float*>(take(memory, kBlockPages * kPage * dim, 4));
   s.values = reinterpret_cast<float*>(take(memory, kBlockPages * kPage * dim, 4));
   return s;
 }
@@ -96,14 +99,18 @@ DOVETAIL_INLINE void score(const float* const* q, int64_t dim, const uint8_t* co
   }
 }
 
-// One page against many rows.
-void score_rows(const float* const* q, int64_t rows, int64_t dim, const float* page, float* scores) {
-  const uint8_t* const pages[1] = {bytes(page)};
-  int64_t r = 0;
-  for (; r + kScoreRows <= rows; r += kScoreRows)
-    score<F32, kScoreRows, 1>(q + r, dim, pages, scores + r * kBlock);
-  for (; r + 2 <= rows; r += 2) score<F32, 2, 1>(q + r, dim, pages, scores + r * kBlock);
-  if (r < rows) score<F32, 1, 1>(q + r, dim, pages, scores + r * kBlock);
+// All pages of a block against many rows.
+void score_rows(const float* const* q, int64_t rows, int64_t dim, const float* keys, float* scores) {
+  const uint8_t* pages[kBlockPages];
+  for (int64_t p = 0; p < kBlockPages; ++p) pages[p] = bytes(keys + p * kPage * dim);
+  for (int64_t p = 0; p < kBlockPages; p += kScorePages) {
+    float* const to = scores + p * kPage;
+    int64_t r = 0;
+    for (; r + kScoreRows <= rows; r += kScoreRows)
+      score<F32, kScoreRows, kScorePages>(q + r, dim, pages + p, to + r * kBlock);
+    for (; r + 2 <= rows; r += 2) score<F32, 2, kScorePages>(q + r, dim, pages + p, to + r * kBlock);
+    if (r < rows) score<F32, 1, kScorePages>(q + r, dim, pages + p, to + r * kBlock);
+  }
 }
 
 // Four pages at once against each row: enough independent sums for the latency of fma.
@@ -276,9 +283,9 @@ void attention_of_type(const AttentionTile& tile, const KvPages& kv, uint8_t* me
     if (direct) {
       score_few<Type>(s.q, rows, dim, keys, s.scores);
     } else {
+      for (int64_t p = 0; p < kBlockPages; ++p) convert<Type>(keys[p], dim * kPage, s.keys + p * kPage * dim);
+      score_rows(s.q, rows, dim, s.keys, s.scores);
       for (int64_t p = page_begin; p < page_end; ++p) {
-        convert<Type>(keys[p], dim * kPage, s.page);
-        score_rows(s.q, rows, dim, s.page, s.scores + p * kPage);
         const int64_t from = larger(seen_begin, p * kPage), to = smaller(seen_end, (p + 1) * kPage);
         convert<Type>(values[p] + (from - p * kPage) * dim * Type::kBytes, (to - from) * dim,
                       s.values + from * dim);
@@ -348,7 +355,7 @@ void store_kv(const float* k, const float* v, int64_t m, int64_t first, const Kv
 
 size_t attention_scratch(int64_t rows, int64_t head_dim) {
   const int64_t n = round_up(rows, kLanes);
-  const int64_t floats = n * (kBlock + head_dim + 3) + (1 + kBlockPages) * kPage * head_dim;
+  const int64_t floats = n * (kBlock + head_dim + 3) + 2 * kBlockPages * kPage * head_dim;
   constexpr int64_t kArrays = 10;
   return static_cast<size_t>(floats * 4 + n * 24 + kArrays * 64);
 }

@@ -12,13 +12,16 @@ namespace {
 constexpr int kRows = 4;  // weight rows of a register tile
 #if defined(DOVETAIL_WIDE)
 constexpr int kTokens = 6;
+constexpr int64_t kBlock = 1280;  // columns of a cache tile; whole groups of every format
 #else
-constexpr int kTokens = 2;
+constexpr int kTokens = 3;
+constexpr int64_t kBlock = 640;
 #endif
 constexpr int64_t kFewRows = 2;  // up to here weights are used once or twice: not worth a tile
-constexpr int64_t kBlock = 480;  // columns of a cache tile; whole groups of every format
 constexpr int64_t kTileRows = 16;
-constexpr int64_t kChunk = 96;  // rows of x whose accumulators are kept between blocks
+// Rows of x for which a tile is expanded once. Packed, they shall stay in a second-level cache of 2 MiB.
+constexpr int64_t kMinChunk = 24, kMaxChunk = 240;
+constexpr int64_t kPackedFloats = int64_t{1} << 18;
 
 // The values of a group before their scale, zero point included: kGroup bytes, and up to 6 more of nothing.
 DOVETAIL_INLINE void group_values(Q4, const uint8_t* weights, uint8_t* out) {
@@ -176,60 +179,88 @@ void few_rows_of_type(const float* x, int64_t m, const Matrix& w, int64_t row_be
   }
 }
 
-// One register tile of one block: kRows expanded rows, T rows of x, accumulators [T][kTileRows] vectors in
-// memory.
+// Vectors of one row as every `width`-th vector of `out`, with zeros up to a whole vector at the end.
+DOVETAIL_INLINE void interleave(const float* row, int64_t count, int64_t width, float* out) {
+  int64_t k = 0;
+  for (; k + kLanes <= count; k += kLanes) store(out + k * width, load(row + k));
+  if (k < count) store(out + k * width, load_n(row + k, count - k));
+}
+
+// Register tiles of one block. x: [step][T] vectors, tile: [kTileRows / kRows][kBlock / kLanes][kRows]
+// vectors, sums: [kTileRows / kRows][T][kRows] vectors, kept from one block to the next. The last block ends
+// the results.
 template <int T>
-void block_product(const float* x, int64_t x_stride, const float* tile, int64_t count, bool first,
-                   float* sums) {
-  const float* source[T];
-  for (int t = 0; t < T; ++t) source[t] = x + t * x_stride;
-  for (int64_t row = 0; row < kTileRows; row += kRows) {
-    const uint8_t* w[kRows];
-    for (int r = 0; r < kRows; ++r) w[r] = bytes(tile + (row + r) * kBlock);
+void block_product(const float* x, const float* tile, int64_t steps, bool first, bool last, float* sums,
+                   int64_t rows, float* y, int64_t y_stride) {
+  for (int64_t row = 0; row < rows; row += kRows) {
+    const float* w = tile + row * kBlock;
     F acc[T][kRows];
-    float* const kept = sums + row * kLanes;
+    float* const kept = sums + row * T * kLanes;
     for (int t = 0; t < T; ++t) {
-      for (int r = 0; r < kRows; ++r) acc[t][r] = first ? zero() : load(kept + (t * kTileRows + r) * kLanes);
+      for (int r = 0; r < kRows; ++r) acc[t][r] = first ? zero() : load(kept + (t * kRows + r) * kLanes);
     }
-    accumulate<F32, T>(source, w, count, acc);
+    for (int64_t step = 0; step < steps; ++step) {
+      const float* const a = x + step * T * kLanes;
+      F v[kRows];
+      for (int r = 0; r < kRows; ++r) v[r] = load(w + (step * kRows + r) * kLanes);
+      for (int t = 0; t < T; ++t) {
+        const F value = load(a + t * kLanes);
+        for (int r = 0; r < kRows; ++r) acc[t][r] = fma(value, v[r], acc[t][r]);
+      }
+    }
+    if (last) {
+      for (int t = 0; t < T; ++t) finish(acc[t], rows - row, y + t * y_stride + row);
+      continue;
+    }
     for (int t = 0; t < T; ++t) {
-      for (int r = 0; r < kRows; ++r) store(kept + (t * kTileRows + r) * kLanes, acc[t][r]);
+      for (int r = 0; r < kRows; ++r) store(kept + (t * kRows + r) * kLanes, acc[t][r]);
     }
   }
 }
 
-using BlockProduct = void (*)(const float*, int64_t, const float*, int64_t, bool, float*);
+using BlockProduct = void (*)(const float*, const float*, int64_t, bool, bool, float*, int64_t, float*,
+                              int64_t);
 constexpr BlockProduct kBlockProducts[] = {
-    block_product<1>, block_product<2>,
+    block_product<1>, block_product<2>, block_product<3>,
 #if defined(DOVETAIL_WIDE)
-    block_product<3>, block_product<4>, block_product<5>, block_product<6>,
+    block_product<4>, block_product<5>, block_product<6>,
 #endif
 };
 static_assert(sizeof kBlockProducts / sizeof kBlockProducts[0] == kTokens);
 
+int64_t chunk_rows(int64_t m, int64_t cols) {
+  const int64_t fitting = kPackedFloats / round_up(cols, kLanes) / kTokens * kTokens;
+  return smaller(m, fitting < kMinChunk ? kMinChunk : smaller(fitting, kMaxChunk));
+}
+
 void many_rows(const float* x, int64_t m, const Matrix& w, int64_t row_begin, int64_t row_end, float* y,
                int64_t y_stride, float* scratch) {
   float* const tile = scratch;
-  float* const sums = scratch + kTileRows * kBlock;
-  for (int64_t chunk = 0; chunk < m; chunk += kChunk) {
-    const int64_t tokens = smaller(kChunk, m - chunk);
+  float* const row_values = tile + kTileRows * kBlock;
+  float* const sums = row_values + kBlock;
+  const int64_t most = chunk_rows(m, w.cols), stride = round_up(w.cols, kLanes);
+  float* const packed = sums + round_up(most, kTokens) * kTileRows * kLanes;
+  for (int64_t chunk = 0; chunk < m; chunk += most) {
+    const int64_t tokens = smaller(most, m - chunk);
+    for (int64_t i = 0; i < tokens; ++i) {
+      const int64_t group = i / kTokens * kTokens;
+      interleave(x + (chunk + i) * w.cols, w.cols, smaller(kTokens, tokens - group),
+                 packed + group * stride + (i - group) * kLanes);
+    }
     for (int64_t row = row_begin; row < row_end; row += kTileRows) {
       const int64_t rows = smaller(kTileRows, row_end - row);
       for (int64_t begin = 0; begin < w.cols; begin += kBlock) {
         const int64_t count = smaller(kBlock, w.cols - begin);
-        for (int64_t r = 0; r < kTileRows; ++r) {
-          expand(w, row + smaller(r, rows - 1), begin, begin + count, tile + r * kBlock);
+        for (int64_t r = 0; r < round_up(rows, kRows); ++r) {
+          expand(w, row + smaller(r, rows - 1), begin, begin + count, row_values);
+          interleave(row_values, round_up(count, kLanes), kRows,
+                     tile + r / kRows * kRows * kBlock + r % kRows * kLanes);
         }
         for (int64_t i = 0; i < tokens; i += kTokens) {
-          kBlockProducts[smaller(kTokens, tokens - i) - 1](x + (chunk + i) * w.cols + begin, w.cols, tile,
-                                                           count, begin == 0, sums + i * kTileRows * kLanes);
-        }
-      }
-      for (int64_t i = 0; i < tokens; ++i) {
-        for (int64_t r = 0; r < rows; r += kRows) {
-          F acc[kRows];
-          for (int j = 0; j < kRows; ++j) acc[j] = load(sums + (i * kTileRows + r + j) * kLanes);
-          finish(acc, rows - r, y + (chunk + i) * y_stride + row + r);
+          const int64_t group = smaller(kTokens, tokens - i);
+          kBlockProducts[group - 1](packed + i * stride + begin * group, tile, (count + kLanes - 1) / kLanes,
+                                    begin == 0, begin + count == w.cols, sums + i * kTileRows * kLanes, rows,
+                                    y + (chunk + i) * y_stride + row, y_stride);
         }
       }
     }
@@ -241,7 +272,8 @@ void many_rows(const float* x, int64_t m, const Matrix& w, int64_t row_begin, in
 size_t matmul_f32_scratch(int64_t m, int64_t cols) {
   // Quantized rows are always expanded: kRows whole rows when there are few rows of x.
   const int64_t few = kRows * round_up(cols, kLanes);
-  const int64_t many = kTileRows * kBlock + smaller(m, kChunk) * kTileRows * kLanes;
+  const int64_t chunk = round_up(chunk_rows(m, cols), kTokens);
+  const int64_t many = (kTileRows + 1) * kBlock + chunk * (kTileRows * kLanes + round_up(cols, kLanes));
   return static_cast<size_t>(m <= kFewRows ? few : many) * sizeof(float);
 }
 

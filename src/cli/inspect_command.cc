@@ -13,6 +13,7 @@
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/inspect.h"
+#include "convert/checkpoint_folder.h"
 #include "convert/sentencepiece.h"
 #include "library/library.h"
 #include "library/model.h"
@@ -148,6 +149,8 @@ void inspect_path(Inspection& out, const InspectArguments& arguments) {
   for (const char* name : {"config.json", "snapshots", "adapter_config.json", "adapter_model.safetensors"}) {
     if (fs::exists(path / name, ec)) return inspect_folder(out, path);
   }
+  std::vector<std::string> notes;
+  convert::checkpoint_folder(path, notes);  // says so when it is the cache of the hub
   throw Error(ErrorCode::kNotFound,
               Problem{.message = "is neither a package nor a checkpoint",
                       .source = path.string(),

@@ -130,6 +130,19 @@ TEST_F(Inspect, WhatCannotBeConvertedAndWhy) {
   EXPECT_HAS(error(folder), "holds an adapter (LORA)");
 }
 
+TEST_F(Inspect, AModelOfTheHubsCache) {
+  const fs::path snapshot = dir_ / "hub/models--some--model/snapshots/abc";
+  fs::create_directories(snapshot);
+  for (const auto& entry : fs::directory_iterator(copy_llama()))
+    fs::create_symlink(entry.path(), snapshot / entry.path().filename());
+  const Json out = json({(dir_ / "hub/models--some--model").string()});
+  EXPECT_EQ(out["kind"], "checkpoint");
+  EXPECT_EQ(out["conversions"].size(), models::quantizations().size());
+  EXPECT_EQ(out["notes"][0], "snapshot abc of the cache folder is taken");
+  EXPECT_HAS(error(dir_ / "hub"),
+             "the cache of the hub, not a model (expected one of its models, got models--some--model)");
+}
+
 TEST_F(Inspect, TheTemplateOfTheFamilyAndWhy) {
   const fs::path folder = copy_llama();
   EXPECT_EQ(json({folder.string()})["conv_template_origin"],

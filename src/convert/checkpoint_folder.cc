@@ -216,4 +216,19 @@ void check_not_quantized(const fs::path& dir, const Json& config) {
   }
 }
 
+void check_not_quantized(const Checkpoint& checkpoint) {
+  static constexpr std::array<std::pair<std::string_view, const char*>, 4> kEnds{{
+      {".qweight", "GPTQ or AWQ"},
+      {".weight.absmax", "bitsandbytes"},
+      {".weight_packed", "compressed-tensors"},
+      {".weight_scale_inv", "an FP8 tool"},
+  }};
+  for (const CheckpointTensor& tensor : checkpoint.tensors) {
+    for (const auto& [end, tool] : kEnds) {
+      if (tensor.name.ends_with(end))
+        refuse_quantized(checkpoint.files[tensor.file].name, printable(tensor.name), tool);
+    }
+  }
+}
+
 }  // namespace dovetail::convert

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "convert/checkpoint.h"
 
 namespace dovetail::convert {
 
@@ -21,5 +22,7 @@ void check_folder(const std::filesystem::path& dir);
 // Refuses weights that another tool has quantized, by the tool's name: "quantization_config" of config.json,
 // or the files that older tools wrote beside it. Throws Error kUnsupported.
 void check_not_quantized(const std::filesystem::path& dir, const Json& config);
+// The same, by the names of the tensors: for folders that lost the documents.
+void check_not_quantized(const Checkpoint& checkpoint);
 
 }  // namespace dovetail::convert

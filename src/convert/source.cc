@@ -96,6 +96,7 @@ Source open_source(const fs::path& path, const fs::path& mmproj) {
   const models::ModelPlan plan =
       models::plan_model(config, models::quantizations().front(), kConfig);  // any: for the names
   Checkpoint checkpoint = open_checkpoint(folder);
+  check_not_quantized(checkpoint);
   if (lacks_head(plan, checkpoint)) {
     // Files without shared tensors leave the head of a tied model out, whatever its configuration says.
     tie_head(config);

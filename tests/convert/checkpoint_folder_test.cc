@@ -84,6 +84,20 @@ TEST_F(CheckpointFolder, WeightsOfOtherQuantizersAreRefusedByName) {
   EXPECT_HAS(error(), "quant_config.json: the weights are already quantized, by AWQ, 4 bits");
 }
 
+TEST_F(CheckpointFolder, WeightsOfOtherQuantizersAreKnownByTheirNames) {
+  TestTensor& one = tensor("model.layers.0.mlp.up_proj.weight");
+  const std::string base = "model.layers.0.mlp.up_proj";
+  for (const auto& [name, tool] : {std::pair{".qweight", "by GPTQ or AWQ"},
+                                   {".weight.absmax", "by bitsandbytes"},
+                                   {".weight_packed", "by compressed-tensors"},
+                                   {".weight_scale_inv", "by an FP8 tool"}}) {
+    one = {base + name, "I32", {1}, "1234"};
+    write_whole();
+    EXPECT_HAS(error(), "unsupported: model.safetensors: " + one.name +
+                            ": the weights are already quantized, " + tool);
+  }
+}
+
 // --- the hub's cache ---
 
 class HubCache : public CheckpointFolder {

@@ -99,6 +99,15 @@ class LlamaCpp:
         import llama_cpp
         import tokenizers
 
+        # Weights repacked for AMX ended in a segmentation fault (version 0.3.36, on a virtual machine).
+        defaults = llama_cpp.llama_cpp.llama_model_default_params
+
+        def without_repacking():
+            parameters = defaults()
+            parameters.use_extra_bufts = False
+            return parameters
+
+        llama_cpp.llama_cpp.llama_model_default_params = without_repacking
         self.library = llama_cpp
         self.measurement = measurement
         config = json.loads((measurement.package(REFERENCE) / "mlc-chat-config.json").read_text())

@@ -100,10 +100,12 @@ Checkpoint open_checkpoint(const fs::path& dir) {
   std::error_code ec;
   std::map<std::string, std::string> index;
   std::set<std::string> names;
-  if (fs::exists(dir / kIndex, ec)) {
+  // A link to nothing is there too, and said to be that.
+  const auto is_there = [&](const char* name) { return fs::exists(fs::symlink_status(dir / name, ec)); };
+  if (fs::exists(dir / kIndex, ec) || (is_there(kIndex) && !is_there(kSingle))) {
     index = read_index(dir / kIndex);
     for (const auto& [tensor, file] : index) names.insert(file);
-  } else if (fs::exists(dir / kSingle, ec)) {
+  } else if (is_there(kSingle)) {
     names.insert(kSingle);
   } else {
     const std::string others = other_weights(dir);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -59,6 +60,12 @@ std::string text_member(const Json& object, const char* name) {
   if (!object.is_object()) return "";
   const auto found = object.find(name);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+bool is_lfs_pointer(const fs::path& path) {
+  const std::shared_ptr<const MappedFile> file = MappedFile::open(path);
+  const std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
+  return text.starts_with("version https://git-lfs");
 }
 
 void refuse_adapter(const fs::path& dir) {
@@ -175,9 +182,16 @@ void check_folder(const fs::path& dir) {
   std::vector<Problem> problems;
   for (const char* name : {kConfig, "tokenizer.json"}) {
     const bool tokenizer = name != kConfig;
-    if (found(name) ||
-        (tokenizer && !fs::exists(fs::symlink_status(dir / name, ec)) && found("tokenizer.model")))
+    const bool model_alone =
+        tokenizer && !fs::exists(fs::symlink_status(dir / name, ec)) && found("tokenizer.model");
+    if (model_alone || found(name)) {
+      const fs::path file = dir / (model_alone ? "tokenizer.model" : name);
+      if (is_lfs_pointer(file))
+        problems.push_back({.message = "is a Git LFS pointer, not the file itself",
+                            .source = file.string(),
+                            .hint = "fetch the files with \"git lfs pull\""});
       continue;
+    }
     Problem problem{.message = "file is missing", .source = (dir / name).string()};
     const fs::file_type type = fs::status(dir / name, ec).type();
     if (type == fs::file_type::none) {

@@ -66,7 +66,8 @@ class MessageReader {
     throw Error(ErrorCode::kMalformed,
                 Problem{.message = "is no SentencePiece model: " + std::move(message) + ", at byte " +
                                    std::to_string(offset_ + field_begin_),
-                        .source = source_});
+                        .source = source_,
+                        .hint = "the file is damaged or not completely downloaded; fetch it again"});
   }
 
  private:

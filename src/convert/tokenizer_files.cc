@@ -77,6 +77,19 @@ std::string disagreement(const SentencePieceModel& model, const package::Tokeniz
          " tokens), which is used: " + first;
 }
 
+// Of a tokenizer.json that was made from tokenizer.model.
+package::Tokenizer made_tokenizer(const std::string& json) {
+  try {
+    return package::Tokenizer::from_json(json, kJson);
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                Problem{.message = error.problems().front().message,
+                        .source = kModel,
+                        .hint = "the file is damaged: fetch it again, or take a checkpoint that has "
+                                "tokenizer.json too"});
+  }
+}
+
 package::Tokenizer read_given(const fs::path& dir, std::vector<std::string>& notes) {
   package::Tokenizer out = package::Tokenizer::from_file(dir / kJson);
   if (!has(dir, kModel)) return out;
@@ -109,7 +122,7 @@ TokenizerFiles read_tokenizer(const fs::path& checkpoint, std::vector<std::strin
   }
   for (const TokenizerFile& file : files) {
     if (file.name == kJson && file.copied_from.empty()) {
-      package::Tokenizer tokenizer = package::Tokenizer::from_json(file.text, kJson);
+      package::Tokenizer tokenizer = made_tokenizer(file.text);
       return {.files = std::move(files), .tokenizer = std::move(tokenizer)};
     }
   }

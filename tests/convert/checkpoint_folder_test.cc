@@ -160,6 +160,9 @@ TEST_F(HubCache, SaysWhatItLacks) {
   fs::copy_file(kLlama / "tokenizer.json", model() / "blobs/sha-tokenizer.json");
   EXPECT_EQ(error(model()), "accepted");
   fs::remove_all(output());
+  fs::remove(model() / "blobs/sha-model.safetensors");
+  EXPECT_HAS(error(model()),
+             "model.safetensors: is a link to a file that is missing: ../../blobs/sha-model.safetensors");
   write_shards();
   fs::remove(hf() / "model.safetensors");
   add_snapshot("sharded");
@@ -169,6 +172,23 @@ TEST_F(HubCache, SaysWhatItLacks) {
   fs::remove_all(model() / "snapshots");
   fs::create_directory(model() / "snapshots");
   EXPECT_HAS(error(model()), "has no snapshot");
+}
+
+TEST_F(CheckpointFolder, PointersOfGitLfsAndDamagedTokenizersAreSaidToBeThat) {
+  write_whole();
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n";
+  write_text(hf() / "tokenizer.json", pointer);
+  EXPECT_HAS(error(), "tokenizer.json: is a Git LFS pointer, not the file itself");
+  fs::remove(hf() / "tokenizer.json");
+  write_text(hf() / "tokenizer.model", pointer);
+  EXPECT_HAS(error(), "tokenizer.model: is a Git LFS pointer, not the file itself");
+  // The field of the normalization, of two bytes that are none.
+  std::string model = read_text(fs::path(DOVETAIL_TEST_DATA) / "sentencepiece/bpe.model");
+  model +=
+      "\x1a\x04\x12\x02"
+      "ab";
+  write_text(hf() / "tokenizer.model", model);
+  EXPECT_HAS(error(), "tokenizer.model: not a usable tokenizer: ");
 }
 
 TEST_F(CheckpointFolder, ATokenizerModelAloneGivesAPackageWithBoth) {

@@ -85,6 +85,7 @@ void show_source(Inspection& out, const convert::Source& source) {
     outline = convert::outline_package(plan, source, false, true);
   } catch (const Error& error) {
     for (const std::string& note : source.notes) out.row("note", note);
+    out.json["notes"] = source.notes;
     show_problems(out, error);
     return;
   }

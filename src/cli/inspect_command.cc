@@ -122,7 +122,8 @@ void inspect_file(Inspection& out, const InspectArguments& arguments) {
   if (bytes.starts_with("\x7f"
                         "ELF"))
     return inspect_library(out, path);
-  if (bytes.size() > 8 && bytes[8] == '{' && bytes[0] != '{') return inspect_safetensors(out, path);
+  // The length of the header, of 8 bytes, is below 2^56; a document has no zero byte.
+  if (bytes.size() > 8 && bytes[8] == '{' && bytes[7] == '\0') return inspect_safetensors(out, path);
   const size_t first = bytes.substr(0, 64).find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && bytes[first] == '{') return inspect_document(out, path);
   if (bytes.starts_with('\n') && inspect_sentencepiece(out, path, bytes)) return;

@@ -80,9 +80,10 @@ struct Part {
 
 void print_row(std::string_view label, std::string_view value) {
   const bool bold = terminal_colors(STDOUT_FILENO);
+  const std::string name = printable(label, label.size());
   const std::string text = wrapped(printable(value, value.size()), kLabelWidth + 1, terminal_columns());
-  std::printf("%s%-*.*s%s %s\n", bold ? "\x1b[1m" : "", static_cast<int>(kLabelWidth),
-              static_cast<int>(label.size()), label.data(), bold ? "\x1b[0m" : "", text.c_str());
+  std::printf("%s%-*s%s %s\n", bold ? "\x1b[1m" : "", static_cast<int>(kLabelWidth), name.c_str(),
+              bold ? "\x1b[0m" : "", text.c_str());
 }
 
 void print_heading(std::string_view text) {

@@ -9,7 +9,7 @@
 namespace dovetail::cli {
 
 // "label            value" on stdout. On a terminal the label is bold and a long value is broken at spaces;
-// elsewhere a row is one line. Control bytes of the value are shown as \xNN.
+// elsewhere a row is one line. Control bytes of either are shown as \xNN.
 void print_row(std::string_view label, std::string_view value);
 
 // A heading above rows that belong together.

@@ -225,6 +225,22 @@ TEST_F(Inspect, Documents) {
   EXPECT_HAS(error(write("other.json", R"({"one": 1, "two": 2})")), "got an object with one, two");
 }
 
+TEST_F(Inspect, ASafetensorsFileIsKnownByTheLengthOfItsHeader) {
+  std::string header = R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})";
+  header.resize('{', ' ');  // so that the file begins with this character
+  write("a.safetensors", "{" + std::string(7, '\0') + header + "1234");
+  EXPECT_EQ(json({(dir_ / "a.safetensors").string()})["kind"], "safetensors");
+  write("config.json", "\n       " + read_text(kLlama / "hf/config.json"));
+  EXPECT_EQ(json({(dir_ / "config.json").string()})["kind"], "config");
+}
+
+TEST_F(Inspect, NamesFromFilesReachNoTerminal) {
+  write("a.safetensors", testing::safetensors_text({{"a\x1b[31m", "F\x1b[32m", {1}, "1234"}}));
+  const std::string shown = text(dir_ / "a.safetensors");
+  EXPECT_EQ(shown.find('\x1b'), std::string::npos) << shown;
+  EXPECT_HAS(shown, "F\\x1b[32m");
+}
+
 TEST_F(Inspect, UnknownFilesAreSaidToBeWhatTheyLookLike) {
   using namespace std::string_literals;
   const std::pair<std::string, const char*> cases[] = {

@@ -21,7 +21,7 @@ engine::Reply show_reply(engine::Engine& engine, const engine::Conversation& con
                          const engine::GenerateOptions& options, bool verbose);
 
 // Reads messages until the end of input or /quit. `conversation` may have a system message; `media` go with
-// the first message. False when some message got no answer: it was refused, or an error ended it.
+// the first message. False when some line failed: a command, or a message that got no answer.
 bool converse(engine::Engine& engine, engine::Conversation conversation, MediaList media,
               const engine::GenerateOptions& options, bool verbose);
 

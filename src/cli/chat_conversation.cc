@@ -63,7 +63,8 @@ class Talk {
     } else if (command == "/image" || command.starts_with("/image ")) {
       add_media(MediaKind::kImage, typed_path(trimmed(command.substr(6))));
     } else if (command.starts_with('/')) {
-      std::fprintf(stderr, "There is no command %s; /help lists them.\n", printable(command).c_str());
+      throw Error(ErrorCode::kUsage, Problem{.message = "there is no command " + printable(command),
+                                             .hint = "/help lists the commands"});
     } else {
       answer(text);
     }
@@ -73,10 +74,8 @@ class Talk {
  private:
   void add_media(MediaKind kind, const std::string& path) {
     const bool picture = kind == MediaKind::kImage;
-    if (path.empty()) {
-      std::fprintf(stderr, "%s needs a file.\n", picture ? "/image" : "/audio");
-      return;
-    }
+    if (path.empty())
+      throw Error(ErrorCode::kUsage, std::string(picture ? "/image" : "/audio") + " needs a file");
     media_.push_back(read_media(engine_.model(), {kind, path}, verbose_));
     const engine::Media& media = *media_.back();
     if (picture) {

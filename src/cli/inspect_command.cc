@@ -23,6 +23,9 @@ namespace dovetail::cli {
 namespace {
 namespace fs = std::filesystem;
 
+constexpr const char* kMmprojIsForGguf =
+    "--mmproj belongs to a GGUF file; a folder holds its encoders itself";
+
 struct InspectArguments {
   std::string path;
   std::string mmproj;
@@ -85,7 +88,7 @@ void inspect_library(Inspection& out, const fs::path& path) {
   out.row("built for",
           file.arch + (file.target && !file.target->cpu.empty() ? ": " + joined(file.target->cpu) : ""));
   out.row("this machine", unfit ? "can't run it: " + unfit->text() : "can run it");
-  out.row("functions", joined(file.functions));
+  out.row("functions", file.functions.empty() ? "none, so it is no compiled model" : joined(file.functions));
   if (file.metadata) {
     show_metadata(out, *file.metadata);
   } else {
@@ -119,6 +122,7 @@ void inspect_file(Inspection& out, const InspectArguments& arguments) {
   const std::shared_ptr<const MappedFile> mapped = MappedFile::open(path);
   const std::string_view bytes(reinterpret_cast<const char*>(mapped->bytes().data()), mapped->bytes().size());
   if (bytes.starts_with("GGUF")) return inspect_gguf(out, path, arguments.mmproj);
+  if (!arguments.mmproj.empty()) throw Error(ErrorCode::kUsage, kMmprojIsForGguf);
   if (bytes.starts_with("\x7f"
                         "ELF"))
     return inspect_library(out, path);
@@ -141,8 +145,7 @@ void inspect_path(Inspection& out, const InspectArguments& arguments) {
     throw Error(ErrorCode::kNotFound,
                 Problem{.message = "there is no such file or folder", .source = path.string()});
   if (!fs::is_directory(path, ec)) return inspect_file(out, arguments);
-  if (!arguments.mmproj.empty())
-    throw Error(ErrorCode::kUsage, "--mmproj belongs to a GGUF file; a folder holds its encoders itself");
+  if (!arguments.mmproj.empty()) throw Error(ErrorCode::kUsage, kMmprojIsForGguf);
   for (const std::string_view name : {package::kTensorCacheFile, package::kOldTensorCacheFile,
                                       package::kChatConfigFile, contract::kManifestFile}) {
     if (fs::exists(path / name, ec)) return inspect_package(out, path);

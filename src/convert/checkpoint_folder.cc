@@ -173,7 +173,7 @@ void check_folder(const fs::path& dir) {
     Problem problem{
         .message = fs::exists(dir, ec) ? "is neither a folder nor a GGUF file" : "folder does not exist",
         .source = dir.string(),
-        .expected = "a folder with config.json, tokenizer.json and safetensors files, or a GGUF file"};
+        .expected = "a folder with config.json, a tokenizer and safetensors files, or a GGUF file"};
     if (dir.extension() == ".safetensors") problem.hint = "give the folder that the file is in";
     throw Error(ErrorCode::kNotFound, std::move(problem));
   }

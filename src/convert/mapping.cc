@@ -216,12 +216,12 @@ class Mapper {
       if (equal) {
         add_skipped(index, "it equals the embedding table, which is used for both");
       } else {
-        add(index, "the output head differs from the embedding table, but config.json ties them",
+        add(index, "the output head differs from the embedding table, which the model uses for both",
             table.dtype_text + " " + shape_text(table.shape) + " with the bytes of " + printable(table.name),
             head.dtype_text + " " + shape_text(head.shape) +
                 (head.shape == table.shape ? " with other bytes" : ""),
-            "if the model is not tied, set tie_word_embeddings to false in config.json; otherwise remove "
-            "lm_head.weight");
+            "if the model is not tied, set tie_word_embeddings to false in config.json (Gemma models are "
+            "always tied); otherwise remove lm_head.weight");
       }
       return true;
     }

@@ -85,7 +85,8 @@ Source open_folder(const fs::path& folder, Json config, Checkpoint checkpoint,
 
 Source open_source(const fs::path& path, const fs::path& mmproj) {
   if (is_gguf(path)) return open_gguf_source(path, mmproj);
-  if (!mmproj.empty()) {
+  std::error_code ec;
+  if (!mmproj.empty() && fs::exists(path, ec)) {
     throw Error(ErrorCode::kUsage, "--mmproj belongs to a GGUF file; a folder holds its encoders itself");
   }
   std::vector<std::string> notes;

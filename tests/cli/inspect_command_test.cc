@@ -234,6 +234,13 @@ TEST_F(Inspect, ASafetensorsFileIsKnownByTheLengthOfItsHeader) {
   EXPECT_EQ(json({(dir_ / "config.json").string()})["kind"], "config");
 }
 
+TEST_F(Inspect, AnEncoderBelongsToAGgufFile) {
+  for (const fs::path& path : {kLlama / "hf", kLlama / "hf/model.safetensors"}) {
+    EXPECT_EQ(run_with({path.string(), "--mmproj", "encoder.gguf"}), 2) << path;
+    EXPECT_HAS(err_, "--mmproj belongs to a GGUF file");
+  }
+}
+
 TEST_F(Inspect, NamesFromFilesReachNoTerminal) {
   write("a.safetensors", testing::safetensors_text({{"a\x1b[31m", "F\x1b[32m", {1}, "1234"}}));
   const std::string shown = text(dir_ / "a.safetensors");

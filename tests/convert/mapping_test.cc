@@ -130,7 +130,8 @@ TEST_F(MappingTest, TiedHeads) {
   const Mapping mapping = map(tied, {embedding, same});
   ASSERT_EQ(mapping.skipped.size(), 1u);
   EXPECT_HAS(mapping.skipped[0].reason, "equals the embedding table");
-  EXPECT_HAS(error(tied, {embedding, other}), "differs from the embedding table, but config.json ties them");
+  EXPECT_HAS(error(tied, {embedding, other}),
+             "differs from the embedding table, which the model uses for both");
 }
 
 TEST_F(MappingTest, PaddingRowsOfTheVocabularyAreLeftOut) {

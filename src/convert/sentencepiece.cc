@@ -1,5 +1,6 @@
 #include "convert/sentencepiece.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -130,7 +131,7 @@ void read_trainer(MessageReader reader, SentencePieceModel& out) {
   while (reader.next()) {
     switch (reader.number()) {
       case 3:
-        out.model_type = static_cast<int64_t>(reader.integer() & 0xff);
+        out.model_type = static_cast<int64_t>(std::min<uint64_t>(reader.integer(), 0xff));
         break;
       case 24:
         out.whitespace_as_suffix = reader.boolean();

@@ -153,7 +153,7 @@ class Builder {
     for (const auto& [id, token] : more_) {
       if (id < static_cast<int64_t>(pieces_.size())) continue;
       if (id != next) {
-        problem(kTokenizerConfig, "token " + std::to_string(id), "the ids of added tokens leave a hole",
+        problem(sources_.at(id), "token " + std::to_string(id), "the ids of added tokens leave a hole",
                 std::to_string(next), std::to_string(id));
         break;
       }
@@ -177,7 +177,9 @@ class Builder {
               elsewhere ? std::to_string(id) : "\"" + printable(text, 40) + "\"");
       return;
     }
-    if (taken == more_.end()) more_.emplace(id, std::move(token));
+    if (taken != more_.end()) return;
+    more_.emplace(id, std::move(token));
+    sources_.emplace(id, source);
   }
 
   void note_limits(bool bpe) {
@@ -275,7 +277,8 @@ class Builder {
   std::vector<std::string>& notes_;
   std::vector<Problem> problems_;
   PieceVocabulary pieces_;
-  std::map<int64_t, Json> more_;  // tokens of the documents, by id
+  std::map<int64_t, Json> more_;            // tokens of the documents, by id
+  std::map<int64_t, const char*> sources_;  // of the same
   std::unordered_set<std::string> special_;
   std::optional<size_t> unknown_;
   int64_t unused_ = 0;

@@ -110,7 +110,9 @@ TEST(SentencePieceTokenizer, TokensOfTheOtherDocumentsFollowThePieces) {
   const auto error = [&](const Json& config, const Json& added) {
     return error_of([&] { tokenizer_of(model, config, added); });
   };
-  EXPECT_HAS(error(Json::object(), {{"<far>", size + 7}}), "leave a hole (expected " + std::to_string(size));
+  EXPECT_HAS(error(Json::object(), {{"<far>", size + 7}}),
+             "added_tokens.json: token " + std::to_string(size + 7) +
+                 ": the ids of added tokens leave a hole (expected " + std::to_string(size));
   EXPECT_HAS(error(Json::object(), {{"<other>", 5}}), "the model has another piece of this id");
   EXPECT_HAS(error(Json::object(), {{"<s>", size}}), "the model has a piece of this text");
   for (const Json& id : {Json(-1), Json("7"), Json(1.5), Json(int64_t{1} << 40)})

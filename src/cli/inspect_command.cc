@@ -151,7 +151,7 @@ void inspect_path(Inspection& out, const InspectArguments& arguments) {
     if (fs::exists(path / name, ec)) return inspect_package(out, path);
   }
   for (const char* name : {"config.json", "snapshots", "adapter_config.json", "adapter_model.safetensors"}) {
-    if (fs::exists(path / name, ec)) return inspect_folder(out, path);
+    if (fs::exists(fs::symlink_status(path / name, ec))) return inspect_folder(out, path);
   }
   std::vector<std::string> notes;
   convert::checkpoint_folder(path, notes);  // says so when it is the cache of the hub

@@ -62,6 +62,13 @@ std::string text_member(const Json& object, const char* name) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+Problem link_to_nothing(const fs::path& link) {
+  std::error_code ec;
+  return {.message = "is a link to a file that is missing: " + fs::read_symlink(link, ec).string(),
+          .source = link.string(),
+          .hint = "the download is incomplete: download the model again"};
+}
+
 bool is_lfs_pointer(const fs::path& path) {
   const std::shared_ptr<const MappedFile> file = MappedFile::open(path);
   const std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
@@ -199,12 +206,18 @@ void check_folder(const fs::path& dir) {
     } else if (type != fs::file_type::not_found) {
       problem.message = "is not a regular file";
     } else if (fs::is_symlink(dir / name, ec)) {
-      problem.message = "is a link to a file that is missing: " + fs::read_symlink(dir / name, ec).string();
-      problem.hint = "the download is incomplete: download the model again";
+      problem = link_to_nothing(dir / name);
     } else if (tokenizer) {
       problem.message += ", and tokenizer.model too";
     }
     problems.push_back(std::move(problem));
+  }
+  // Without them the package would be another one.
+  for (const char* name :
+       {"generation_config.json", "tokenizer_config.json", "added_tokens.json", "chat_template.jinja",
+        "chat_template.json", "preprocessor_config.json", "processor_config.json"}) {
+    if (fs::is_symlink(dir / name, ec) && !fs::exists(dir / name, ec))
+      problems.push_back(link_to_nothing(dir / name));
   }
   if (!problems.empty()) throw Error(ErrorCode::kNotFound, std::move(problems));
 }

@@ -160,6 +160,12 @@ TEST_F(HubCache, SaysWhatItLacks) {
   fs::copy_file(kLlama / "tokenizer.json", model() / "blobs/sha-tokenizer.json");
   EXPECT_EQ(error(model()), "accepted");
   fs::remove_all(output());
+  for (const char* name : {"generation_config.json", "chat_template.jinja"}) {
+    const fs::path link = model() / "snapshots" / kRevision / name;
+    fs::create_symlink("../../blobs/gone", link);
+    EXPECT_HAS(error(model()), std::string(name) + ": is a link to a file that is missing: ../../blobs/gone");
+    fs::remove(link);
+  }
   fs::remove(model() / "blobs/sha-model.safetensors");
   EXPECT_HAS(error(model()),
              "model.safetensors: is a link to a file that is missing: ../../blobs/sha-model.safetensors");

@@ -65,7 +65,7 @@ Engine::Engine(library::Model model, const EngineOptions& options)
                 .actual = std::to_string(context_window_) + " and " + std::to_string(prefill_chunk_)});
   }
   active_vocab_ = config.active_vocab_size > 0 ? config.active_vocab_size : config.vocab_size;
-  const library::Program& program = model_.program;
+  library::Program& program = model_.program;
   if (options.threads > 0 && !program.set_threads(options.threads)) {
     throw Error(ErrorCode::kUnsupported, "this library does not let the number of threads be set");
   }

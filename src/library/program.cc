@@ -105,6 +105,7 @@ bool Program::bind_parameters(const std::function<void(size_t)>& copied) const {
 }
 
 Rows Program::embed(std::span<const int32_t> ids) const {
+  use_precision();
   const std::array<int64_t, 1> shape = {static_cast<int64_t>(ids.size())};
   const auto result = embed_.get<ffi::Tensor>(borrow_tensor(ids.data(), shape, DType::kInt32), parameters_);
   Rows rows = float_rows(result, embed_.name());
@@ -133,6 +134,7 @@ Rows Program::prefill_all(std::span<const float> embeddings, std::span<const int
 
 Rows Program::run_prefill(const LibraryFunction& function, std::span<const float> embeddings,
                           std::span<const int32_t> ids, std::span<const int32_t> modality_ids) const {
+  use_precision();
   const std::array<int64_t, 2> shape = row_shape(ids.size());
   const std::array<int64_t, 3> embedding_shape = {1, shape[1],
                                                   static_cast<int64_t>(embeddings.size()) / shape[1]};
@@ -144,6 +146,7 @@ Rows Program::run_prefill(const LibraryFunction& function, std::span<const float
 }
 
 Rows Program::decode(std::span<const int32_t> ids) const {
+  use_precision();
   const std::array<int64_t, 2> shape = {static_cast<int64_t>(ids.size()), 1};
   if (tokens_) {
     return logits_of(decode_, decode_(borrow_tensor(ids.data(), shape, DType::kInt32), kv_, parameters_));
@@ -177,6 +180,7 @@ const Program::Adapter& Program::adapter(std::string_view name) const {
 }
 
 Rows Program::run_adapter(std::string_view name, const ffi::Tensor& input) const {
+  use_precision();
   const LibraryFunction& function = adapter(name).run;
   return float_rows(function.get<ffi::Tensor>(input, parameters_), function.name());
 }
@@ -227,10 +231,15 @@ void Program::kv_end_forward() const { end_forward_(kv_); }
 int64_t Program::kv_available_pages() const { return available_pages_.get<int64_t>(kv_); }
 int64_t Program::kv_total_length() const { return total_length_.get<int64_t>(kv_); }
 
-bool Program::set_precision(const std::string& precision) const {
+bool Program::set_precision(const std::string& precision) {
   if (!set_precision_) return false;
   (*set_precision_)(ffi::String(precision));
+  precision_ = precision;
   return true;
+}
+
+void Program::use_precision() const {
+  if (set_precision_) (*set_precision_)(ffi::String(precision_));
 }
 
 bool Program::set_threads(int threads) const {

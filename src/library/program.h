@@ -76,8 +76,10 @@ class Program {
   int64_t kv_available_pages() const;
   int64_t kv_total_length() const;
 
-  // False when the library has only one precision or can't change its threads.
-  bool set_precision(const std::string& precision) const;
+  // "int8", which is the default, or "exact", for all calls of this program. False when the library has only
+  // one precision.
+  bool set_precision(const std::string& precision);
+  // For all programs of the same library. False when it can't change its threads.
   bool set_threads(int threads) const;
 
   // What products with weight matrices have done since the library was loaded; nullopt when it does not
@@ -95,6 +97,8 @@ class Program {
   };
   Rows run_prefill(const LibraryFunction& function, std::span<const float> embeddings,
                    std::span<const int32_t> ids, std::span<const int32_t> modality_ids) const;
+  // The precision belongs to the library: another program of the same file may have chosen its own.
+  void use_precision() const;
   Rows logits_of(const LibraryFunction& function, const tvm::ffi::Any& result) const;
   const Adapter& adapter(std::string_view name) const;
 
@@ -115,6 +119,7 @@ class Program {
   LibraryFunction total_length_;
   std::optional<LibraryFunction> bind_parameters_;
   std::optional<LibraryFunction> set_precision_;
+  std::string precision_ = "int8";
   std::optional<LibraryFunction> set_threads_;
   std::optional<LibraryFunction> products_done_;
   std::map<std::string, Adapter, std::less<>> adapters_;

@@ -139,6 +139,24 @@ class ProgramTest : public LibraryTest {
   }
 };
 
+// Two programs of one file share its settings, and each computes in its own precision all the same.
+TEST_F(ProgramTest, ProgramsOfOneLibraryKeepTheirPrecision) {
+  const Library loaded = Library::load(inspect_library(library()));
+  Program rounded = program(loaded), exact = program(loaded);
+  rounded.set_parameters(parameters());
+  exact.set_parameters(parameters());
+  EXPECT_TRUE(exact.set_precision("exact"));
+  const std::array<int32_t, 1> ids = {9};
+  const auto before = exact.products_done();
+  ASSERT_TRUE(before);
+  rounded.embed(ids);
+  rounded.embed(ids);
+  exact.embed(ids);
+  const auto after = exact.products_done();
+  EXPECT_EQ(after->int8_operations - before->int8_operations, 2);
+  EXPECT_EQ(after->float_operations - before->float_operations, 1);
+}
+
 TEST_F(ProgramTest, CallsEveryFunction) {
   const Library loaded = Library::load(inspect_library(library()));
   Program program = this->program(loaded);

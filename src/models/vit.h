@@ -117,13 +117,19 @@ class VitLayers {
     std::vector<float> a(x.size()), q, k, v, wide;
     // Every row sees every other: one sequence, pages in order.
     const int64_t pages = (rows + ops::KvPages::page_size - 1) / ops::KvPages::page_size;
-    std::vector<float> keys(static_cast<size_t>(pages * ops::KvPages::page_size * c.hidden_size)),
+    // Aligned to cache lines, which is how they are read fastest.
+    constexpr size_t kLine = 64;
+    std::vector<float> keys(static_cast<size_t>(pages * ops::KvPages::page_size * c.hidden_size) +
+                            kLine / sizeof(float)),
         values(keys.size());
+    const auto aligned = [](std::vector<float>& memory) {
+      return memory.data() + (0 - reinterpret_cast<uintptr_t>(memory.data())) % kLine / sizeof(float);
+    };
     std::vector<int32_t> table(static_cast<size_t>(pages));
     for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
     const ops::KvPages kv{.type = DType::kFloat32,
-                          .keys = keys.data(),
-                          .values = values.data(),
+                          .keys = aligned(keys),
+                          .values = aligned(values),
                           .pages = table.data(),
                           .kv_heads = c.num_heads,
                           .head_dim = static_cast<int32_t>(dim)};

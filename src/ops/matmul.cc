@@ -11,11 +11,49 @@ namespace dovetail::ops {
 namespace {
 
 constexpr int64_t kRowGrain = 32;
+constexpr int64_t kManyRows = 1024;  // of x
+constexpr int64_t kPieceRows = 120;
 
 double row_cost(const Matrix& w, int64_t m) {
   const double read = static_cast<double>(row_bytes(w) + scale_row_bytes(w)) / 8;
   const double multiply = static_cast<double>(m * w.cols) / (w.quantized() ? 150 : 30);
   return std::max(read, multiply);
+}
+
+bool in_integers(const Matrix& w, bool exact) {
+  return !exact && w.quantized() && w.type != Matrix::Type::kQ3Stored;
+}
+
+// All products together are one list of blocks of weight rows: one wake-up for all of them. Of the products
+// in integers, `x8` is x rounded for weights of `type`.
+void multiply_blocks(Context& context, const float* x, const std::byte* x8, int64_t m, Matrix::Type type,
+                     std::span<const Product> products, bool exact) {
+  const KernelTable& kernels = context.kernels();
+  const int64_t cols = products.front().w->cols;
+  int64_t blocks = 0;
+  double cost = 0;
+  for (const Product& product : products) {
+    blocks += (product.w->rows + kRowGrain - 1) / kRowGrain;
+    cost += row_cost(*product.w, m) * static_cast<double>(product.w->rows);
+  }
+  split(context, blocks, cost / static_cast<double>(blocks), 1, [&](int64_t begin, int64_t end, int worker) {
+    int64_t first = 0;  // of this product
+    for (const Product& product : products) {
+      const Matrix& w = *product.w;
+      const int64_t count = (w.rows + kRowGrain - 1) / kRowGrain;
+      const int64_t row_begin = std::max<int64_t>(0, begin - first) * kRowGrain;
+      const int64_t row_end = std::min(w.rows, (end - first) * kRowGrain);
+      first += count;
+      if (row_begin >= row_end) continue;
+      if (in_integers(w, exact)) {
+        void* scratch = context.scratch(worker, kernels.matmul_int8_scratch(type, m, cols)).data();
+        kernels.matmul_int8(x8, m, w, row_begin, row_end, product.y, w.rows, scratch);
+      } else {
+        void* scratch = context.scratch(worker, kernels.matmul_f32_scratch(m, cols)).data();
+        kernels.matmul_f32(x, m, w, row_begin, row_end, product.y, w.rows, scratch);
+      }
+    }
+  });
 }
 
 }  // namespace
@@ -65,15 +103,12 @@ void matmul(Context& context, const float* x, int64_t m, std::span<const Product
   if (m <= 0 || products.empty()) return;
   const KernelTable& kernels = context.kernels();
   const bool exact = context.precision == Precision::kExact;
-  auto rounded = [&](const Matrix& w) {
-    return !exact && w.quantized() && w.type != Matrix::Type::kQ3Stored;
-  };
 
   const int64_t cols = products.front().w->cols;
   bool any_rounded = false;
   Matrix::Type type = Matrix::Type::kQ4;  // for which x is rounded
   for (const Product& product : products) {
-    if (!rounded(*product.w)) continue;
+    if (!in_integers(*product.w, exact)) continue;
     if (any_rounded && product.w->type != type) {
       for (const Product& one : products) matmul(context, x, m, std::span(&one, 1));
       return;
@@ -93,31 +128,20 @@ void matmul(Context& context, const float* x, int64_t m, std::span<const Product
     });
   }
 
-  // All products together are one list of row blocks: one wake-up for all of them.
-  int64_t blocks = 0;
-  double cost = 0;
-  for (const Product& product : products) {
-    blocks += (product.w->rows + kRowGrain - 1) / kRowGrain;
-    cost += row_cost(*product.w, m) * static_cast<double>(product.w->rows);
-  }
-  split(context, blocks, cost / static_cast<double>(blocks), 1, [&](int64_t begin, int64_t end, int worker) {
-    int64_t first = 0;  // of this product
-    for (const Product& product : products) {
-      const Matrix& w = *product.w;
-      const int64_t count = (w.rows + kRowGrain - 1) / kRowGrain;
-      const int64_t row_begin = std::max<int64_t>(0, begin - first) * kRowGrain;
-      const int64_t row_end = std::min(w.rows, (end - first) * kRowGrain);
-      first += count;
-      if (row_begin >= row_end) continue;
-      if (rounded(w)) {
-        void* scratch = context.scratch(worker, kernels.matmul_int8_scratch(type, m, cols)).data();
-        kernels.matmul_int8(x8, m, w, row_begin, row_end, product.y, w.rows, scratch);
-      } else {
-        void* scratch = context.scratch(worker, kernels.matmul_f32_scratch(m, cols)).data();
-        kernels.matmul_f32(x, m, w, row_begin, row_end, product.y, w.rows, scratch);
+  if (!any_rounded && m >= kManyRows) {
+    // Whole weights for pieces of x: cut along the weights, every piece would pack all of x anew.
+    double cost = 0;
+    for (const Product& product : products) cost += static_cast<double>(product.w->rows * cols) / 30;
+    split(context, m, cost, kPieceRows, [&](int64_t begin, int64_t end, int worker) {
+      for (const Product& product : products) {
+        void* scratch = context.scratch(worker, kernels.matmul_f32_scratch(end - begin, cols)).data();
+        kernels.matmul_f32(x + begin * cols, end - begin, *product.w, 0, product.w->rows,
+                           product.y + begin * product.w->rows, product.w->rows, scratch);
       }
-    }
-  });
+    });
+  } else {
+    multiply_blocks(context, x, x8, m, type, products, exact);
+  }
   ProductCount& done = any_rounded ? context.int8_products : context.float_products;
   for (const Product& product : products) done.operations += 2 * m * cols * product.w->rows;
   done.nanoseconds +=

@@ -100,9 +100,8 @@ DOVETAIL_INLINE void score(const float* const* q, int64_t dim, const uint8_t* co
 }
 
 // All pages of a block against many rows.
-void score_rows(const float* const* q, int64_t rows, int64_t dim, const float* keys, float* scores) {
-  const uint8_t* pages[kBlockPages];
-  for (int64_t p = 0; p < kBlockPages; ++p) pages[p] = bytes(keys + p * kPage * dim);
+void score_rows(const float* const* q, int64_t rows, int64_t dim, const uint8_t* const* pages,
+                float* scores) {
   for (int64_t p = 0; p < kBlockPages; p += kScorePages) {
     float* const to = scores + p * kPage;
     int64_t r = 0;
@@ -283,13 +282,19 @@ void attention_of_type(const AttentionTile& tile, const KvPages& kv, uint8_t* me
     if (direct) {
       score_few<Type>(s.q, rows, dim, keys, s.scores);
     } else {
-      for (int64_t p = 0; p < kBlockPages; ++p) convert<Type>(keys[p], dim * kPage, s.keys + p * kPage * dim);
-      score_rows(s.q, rows, dim, s.keys, s.scores);
-      for (int64_t p = page_begin; p < page_end; ++p) {
-        const int64_t from = larger(seen_begin, p * kPage), to = smaller(seen_end, (p + 1) * kPage);
-        convert<Type>(values[p] + (from - p * kPage) * dim * Type::kBytes, (to - from) * dim,
-                      s.values + from * dim);
+      if constexpr (Type::kBytes == 2) {
+        for (int64_t p = page_begin; p < page_end; ++p) {
+          const int64_t from = larger(seen_begin, p * kPage), to = smaller(seen_end, (p + 1) * kPage);
+          convert<Type>(values[p] + (from - p * kPage) * dim * Type::kBytes, (to - from) * dim,
+                        s.values + from * dim);
+        }
+        for (int64_t p = 0; p < kBlockPages; ++p) {
+          convert<Type>(keys[p], dim * kPage, s.keys + p * kPage * dim);
+          keys[p] = bytes(s.keys + p * kPage * dim);
+          values[p] = bytes(s.values + p * kPage * dim);
+        }
       }
+      score_rows(s.q, rows, dim, keys, s.scores);
     }
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t i = tile.query_begin + row / heads;
@@ -300,9 +305,7 @@ void attention_of_type(const AttentionTile& tile, const KvPages& kv, uint8_t* me
     if (direct) {
       add_values_of_rows<Type>(s, rows, dim, values);
     } else {
-      const uint8_t* converted[kBlockPages];
-      for (int64_t p = 0; p < kBlockPages; ++p) converted[p] = bytes(s.values + p * kPage * dim);
-      add_values_of_rows<F32>(s, rows, dim, converted);
+      add_values_of_rows<F32>(s, rows, dim, values);
     }
   }
   for (int64_t row = 0; row < rows; ++row) {

@@ -229,8 +229,9 @@ constexpr BlockProduct kBlockProducts[] = {
 static_assert(sizeof kBlockProducts / sizeof kBlockProducts[0] == kTokens);
 
 int64_t chunk_rows(int64_t m, int64_t cols) {
-  const int64_t fitting = kPackedFloats / round_up(cols, kLanes) / kTokens * kTokens;
-  return smaller(m, fitting < kMinChunk ? kMinChunk : smaller(fitting, kMaxChunk));
+  const int64_t fitting = smaller(larger(kPackedFloats / round_up(cols, kLanes), kMinChunk), kMaxChunk);
+  const int64_t chunks = (m + fitting - 1) / fitting;
+  return smaller(m, round_up((m + chunks - 1) / chunks, kTokens));
 }
 
 void many_rows(const float* x, int64_t m, const Matrix& w, int64_t row_begin, int64_t row_end, float* y,

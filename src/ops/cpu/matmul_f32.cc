@@ -90,16 +90,16 @@ void expand_groups(const Matrix& w, int64_t row, int64_t begin, int64_t end, flo
   }
 }
 
-// Columns [begin, end) of a row as float32, zeros up to the next multiple of kLanes. begin is a multiple of
-// the format's group and of kLanes.
-void expand(const Matrix& w, int64_t row, int64_t begin, int64_t end, float* out) {
-  const int64_t whole = begin + (end - begin) / kLanes * kLanes;
+// Columns [begin, end) of a row as float32, every `width`-th vector of `out`, zeros up to a whole vector.
+// begin is a multiple of the format's group and of kLanes; of quantized rows, `width` is 1.
+void expand(const Matrix& w, int64_t row, int64_t begin, int64_t end, float* out, int64_t width = 1) {
+  const int64_t whole = (end - begin) / kLanes * kLanes;
   auto convert = [&](auto type) {
     using Type = decltype(type);
-    const uint8_t* const source = bytes(w.data) + row * w.cols * Type::kBytes;
-    for (int64_t k = begin; k < whole; k += kLanes)
-      store(out + k - begin, Type::get(source + k * Type::kBytes));
-    if (whole < end) store(out + whole - begin, Type::get_n(source + whole * Type::kBytes, end - whole));
+    const uint8_t* const source = bytes(w.data) + (row * w.cols + begin) * Type::kBytes;
+    for (int64_t k = 0; k < whole; k += kLanes) store(out + k * width, Type::get(source + k * Type::kBytes));
+    if (whole < end - begin)
+      store(out + whole * width, Type::get_n(source + whole * Type::kBytes, end - begin - whole));
   };
   switch (w.type) {
     case Matrix::Type::kF32:
@@ -253,9 +253,14 @@ void many_rows(const float* x, int64_t m, const Matrix& w, int64_t row_begin, in
       for (int64_t begin = 0; begin < w.cols; begin += kBlock) {
         const int64_t count = smaller(kBlock, w.cols - begin);
         for (int64_t r = 0; r < round_up(rows, kRows); ++r) {
-          expand(w, row + smaller(r, rows - 1), begin, begin + count, row_values);
-          interleave(row_values, round_up(count, kLanes), kRows,
-                     tile + r / kRows * kRows * kBlock + r % kRows * kLanes);
+          const int64_t source = row + smaller(r, rows - 1);
+          float* const to = tile + r / kRows * kRows * kBlock + r % kRows * kLanes;
+          if (w.quantized()) {
+            expand(w, source, begin, begin + count, row_values);
+            interleave(row_values, round_up(count, kLanes), kRows, to);
+          } else {
+            expand(w, source, begin, begin + count, to, kRows);
+          }
         }
         for (int64_t i = 0; i < tokens; i += kTokens) {
           const int64_t group = smaller(kTokens, tokens - i);

@@ -32,7 +32,11 @@ class Loaded {
     const fs::path folder =
         fs::path(::testing::TempDir()) / ("models-test-" + quantization + "-" + std::to_string(::getpid()));
     fs::remove_all(folder);
-    convert::convert({.checkpoint = checkpoint, .output = folder, .quantization = &tree.quantization()});
+    // The references were computed from MLC's bytes.
+    convert::convert({.checkpoint = checkpoint,
+                      .output = folder,
+                      .quantization = &tree.quantization(),
+                      .rounding = convert::Rounding::kMlc});
     cache = package::TensorCache::open(folder);
     fs::remove_all(folder);  // the mappings stay
     std::vector<TensorRef> tensors;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "convert/checkpoint_folder.h"
 #include "package/fields.h"
 #include "package/jinja.h"
 
@@ -22,14 +23,7 @@ constexpr const char* kProbe = "QzprobeqZ";  // a message that no template conta
 std::optional<Json> read_object(const fs::path& dir, const char* name) {
   std::error_code ec;
   if (!fs::exists(dir / name, ec)) return std::nullopt;
-  Json document = parse_json(read_file(dir / name, kMaxBytes), name);
-  if (!document.is_object()) {
-    throw Error(ErrorCode::kMalformed, Problem{.message = "wrong type",
-                                               .source = name,
-                                               .expected = "an object",
-                                               .actual = std::string(package::json_type_name(document))});
-  }
-  return document;
+  return read_json_object(dir, name, kMaxBytes);
 }
 
 // A text, or [{"name": "default", "template": text}, …].

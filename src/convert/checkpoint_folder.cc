@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "package/fields.h"
 
 namespace dovetail::convert {
 namespace fs = std::filesystem;
@@ -256,6 +257,17 @@ void check_not_quantized(const Checkpoint& checkpoint) {
         refuse_quantized(checkpoint.files[tensor.file].name, printable(tensor.name), tool);
     }
   }
+}
+
+Json read_json_object(const fs::path& dir, const char* name, int64_t limit) {
+  Json document = parse_json(read_file(dir / name, limit), name);
+  if (!document.is_object()) {
+    throw Error(ErrorCode::kMalformed, Problem{.message = "wrong type",
+                                               .source = name,
+                                               .expected = "an object",
+                                               .actual = std::string(package::json_type_name(document))});
+  }
+  return document;
 }
 
 }  // namespace dovetail::convert

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "convert/checkpoint_folder.h"
 #include "convert/sentencepiece.h"
 #include "convert/sentencepiece_tokenizer.h"
 #include "package/fields.h"
@@ -33,14 +34,7 @@ bool has(const fs::path& dir, const char* name) {
 // An empty object where the file is missing.
 Json read_object(const fs::path& dir, const char* name) {
   if (!has(dir, name)) return Json::object();
-  Json out = parse_json(read_file(dir / name, kMaxBytes), name);
-  if (!out.is_object()) {
-    throw Error(ErrorCode::kMalformed, Problem{.message = "wrong type",
-                                               .source = name,
-                                               .expected = "an object",
-                                               .actual = std::string(package::json_type_name(out))});
-  }
-  return out;
+  return read_json_object(dir, name, kMaxBytes);
 }
 
 SentencePieceModel read_model(const fs::path& dir) {

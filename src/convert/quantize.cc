@@ -7,6 +7,7 @@
 
 #include "convert/quantize_avx2.h"
 #include "convert/scale_search.h"
+#include "ops/ops.h"
 #include "package/values.h"
 
 namespace dovetail::convert {
@@ -17,12 +18,9 @@ using package::load_value;
 constexpr int64_t kMaxGroup = 40;
 
 bool use_avx2() {
-#if defined(__x86_64__)
-  static const bool yes = avx2::built() && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  // The level has AVX2 and F16C; compilers differ in the names that __builtin_cpu_supports takes.
+  static const bool yes = avx2::built() && ops::cpu_supports(ops::Level::kAvx2);
   return yes;
-#else
-  return false;
-#endif
 }
 
 avx2::Float float_kind(DType type) {

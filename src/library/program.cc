@@ -94,14 +94,13 @@ Program::Program(const Library& library, const contract::Program& program) {
   bind.finish();
 }
 
-bool Program::bind_parameters(const std::function<void(size_t)>& copied) const {
-  if (!bind_parameters_) return false;
+void Program::bind_parameters(const std::function<void(size_t)>& copied) const {
+  if (!bind_parameters_) return;
   const size_t count = parameters_.size();
   (*bind_parameters_)(parameters_, ffi::Function::FromTyped([&](int64_t position) {
                         if (position >= 0 && static_cast<size_t>(position) < count)
                           copied(static_cast<size_t>(position));
                       }));
-  return true;
 }
 
 Rows Program::embed(std::span<const int32_t> ids) const {

@@ -35,8 +35,8 @@ class Program {
   void set_parameters(tvm::ffi::Array<tvm::ffi::Tensor> parameters) { parameters_ = std::move(parameters); }
 
   // Lets the library make its copies of the parameters now; `copied` hears each position in the list that
-  // will not be read again. False when the library only does so in its first call.
-  bool bind_parameters(const std::function<void(size_t)>& copied) const;
+  // will not be read again. A library that only does so in its first call does nothing here.
+  void bind_parameters(const std::function<void(size_t)>& copied) const;
 
   // [ids, hidden_size].
   Rows embed(std::span<const int32_t> ids) const;

@@ -20,6 +20,7 @@
 #include "cli/open_engine.h"
 #include "cli/report.h"
 #include "cli/terminal_text.h"
+#include "cli/utf8_text.h"
 
 namespace dovetail::cli {
 namespace {
@@ -101,6 +102,8 @@ void run_chat(const ChatArguments& arguments, bool one_message, int& exit_code) 
   if (arguments.json && !one_message) {
     throw Error(ErrorCode::kUsage, "--json needs --message: a conversation is for people");
   }
+  check_utf8(arguments.system, "--system");
+  check_utf8(arguments.message, "--message");
   Session session = open_session(arguments.engine, arguments.media, arguments.verbose);
   engine::Engine* const engine = session.engine.get();
   const package::ChatConfig& config = engine->model().chat_config;

@@ -10,6 +10,7 @@
 #include "cli/chat_command.h"
 #include "cli/line_reader.h"
 #include "cli/media_arguments.h"
+#include "cli/utf8_text.h"
 
 namespace dovetail::cli {
 namespace {
@@ -87,6 +88,7 @@ class Talk {
   }
 
   void answer(const std::string& text) {
+    check_utf8(text, "the message");
     conversation_.turns.push_back(user_turn(media_, text));
     try {
       const engine::Reply reply = show_reply(engine_, conversation_, options_, verbose_);

@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/open_engine.h"
 #include "cli/report.h"
+#include "cli/utf8_text.h"
 #include "engine/evaluate.h"
 
 namespace dovetail::cli {
@@ -48,7 +49,9 @@ engine::EvaluateOptions evaluate_options(const EvalArguments& arguments, const e
 }
 
 std::vector<int32_t> read_text(const EvalArguments& arguments, const engine::Engine& engine) {
-  return engine.model().tokenizer.encode(read_file(arguments.text, kMaxTextBytes));
+  const std::string text = read_file(arguments.text, kMaxTextBytes);
+  check_utf8(text, arguments.text, ErrorCode::kMalformed);
+  return engine.model().tokenizer.encode(text);
 }
 
 Json to_json(const engine::Perplexity& result) {

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/npz.h"
 #include "cli/open_engine.h"
+#include "cli/utf8_text.h"
 
 namespace dovetail::cli {
 namespace {
@@ -26,6 +27,8 @@ struct LogitsArguments {
 engine::Engine::Logits compute(const LogitsArguments& arguments) {
   if (!arguments.prompt_ids.empty() && !arguments.media.empty())
     throw Error(ErrorCode::kUsage, "--prompt-ids are the whole prompt: media go with --message");
+  check_utf8(arguments.system, "--system");
+  check_utf8(arguments.message, "--message");
   const Session session = open_session(arguments.engine, arguments.media, false);
   if (!arguments.prompt_ids.empty()) return session.engine->logits(arguments.prompt_ids, arguments.reply_ids);
   engine::Conversation conversation;

@@ -1,4 +1,5 @@
-"""Types into `dovetail chat` on a pseudo terminal: editing, Ctrl-C during an answer and at the prompt, Ctrl-D."""
+"""What people give `dovetail chat`. On a pseudo terminal: editing, Ctrl-C during an answer and at the prompt, Ctrl-D.
+Then text that is not UTF-8."""
 
 import fcntl
 import os
@@ -72,7 +73,26 @@ def main():
         finally:
             if terminal.process.poll() is None:
                 terminal.process.send_signal(signal.SIGKILL)
+        not_utf8(dovetail, package, folder)
     print("ok")
+
+
+def not_utf8(dovetail, package, folder):
+    def run(*arguments, code, expected, text=b""):
+        done = subprocess.run([dovetail, *arguments], input=text, capture_output=True, check=False, timeout=60)
+        assert done.returncode == code, f"{arguments}: exit code {done.returncode}: {done.stderr!r}"
+        assert expected in done.stderr, done.stderr
+        return done.stdout
+
+    chat = ["chat", package, "--temperature", "0"]
+    run(*chat, "--message", b"gr\xfc\xdfe", code=2, expected=b"--message: is not UTF-8 at byte 2: \\xfc")
+    run(*chat, "--system", b"\xe2\x82", "--message", "hi", code=2, expected=b"--system: is not UTF-8 at byte 0")
+    # A line of a conversation is refused by itself.
+    shown = run(*chat, text=b"one\nt\xc3\xa4\x80\ntwo\n", code=1, expected=b"the message: is not UTF-8 at byte 3: \\x80")
+    assert shown == b"one\ntwo\n", shown
+    text = pathlib.Path(folder) / "text"
+    text.write_bytes(b"hello " * 9 + b"\xff")
+    run("eval", "perplexity", package, text, code=1, expected=b"text: is not UTF-8 at byte 54: \\xff")
 
 
 def talk(terminal):

@@ -96,14 +96,8 @@ void inspect_library(Inspection& out, const fs::path& path) {
   }
 }
 
-bool inspect_sentencepiece(Inspection& out, const fs::path& path, std::string_view bytes) {
-  const std::string name = path.filename().string();
-  convert::SentencePieceModel model;
-  try {
-    model = convert::parse_sentencepiece(bytes, name);
-  } catch (const Error&) {
-    return false;
-  }
+void inspect_sentencepiece(Inspection& out, const std::string& name, std::string_view bytes) {
+  const convert::SentencePieceModel model = convert::parse_sentencepiece(bytes, name);
   const bool bpe = model.model_type == convert::SentencePieceModel::kBpe;
   const char* kind = bpe                                                         ? "BPE"
                      : model.model_type == convert::SentencePieceModel::kUnigram ? "unigram"
@@ -113,7 +107,6 @@ bool inspect_sentencepiece(Inspection& out, const fs::path& path, std::string_vi
   out.json["vocabulary"] = {{"tokens", model.pieces.size()}};
   out.row("SentencePiece model", counted(static_cast<int64_t>(model.pieces.size()), "piece") + ", " + kind +
                                      (model.byte_fallback ? ", bytes for what has no piece" : ""));
-  return true;
 }
 
 // The bytes of a file decide what it is, not its name.
@@ -130,12 +123,22 @@ void inspect_file(Inspection& out, const InspectArguments& arguments) {
   if (bytes.size() > 8 && bytes[8] == '{' && bytes[7] == '\0') return inspect_safetensors(out, path);
   const size_t first = bytes.substr(0, 64).find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && bytes[first] == '{') return inspect_document(out, path);
-  if (bytes.starts_with('\n') && inspect_sentencepiece(out, path, bytes)) return;
-  throw Error(ErrorCode::kUnsupported,
-              Problem{.message = "is no file that is known here",
-                      .source = path.string(),
-                      .expected = "a GGUF file, a library, a safetensors file or a JSON document",
-                      .actual = "what looks like " + looks_like(mapped->bytes())});
+  const std::string name = path.filename().string();
+  if (convert::begins_as_sentencepiece(bytes)) return inspect_sentencepiece(out, name, bytes);
+  Problem problem{.message = "is no file that is known here",
+                  .source = path.string(),
+                  .expected = "a GGUF file, a library, a safetensors file or a JSON document",
+                  .actual = "what looks like " + looks_like(mapped->bytes())};
+  if (name == "tokenizer.model") {
+    try {
+      return inspect_sentencepiece(out, name, bytes);
+    } catch (const Error& error) {
+      problem.message = error.problems().front().message;
+      problem.expected = "a SentencePiece model";
+      problem.hint = error.problems().front().hint;
+    }
+  }
+  throw Error(ErrorCode::kUnsupported, std::move(problem));
 }
 
 void inspect_path(Inspection& out, const InspectArguments& arguments) {

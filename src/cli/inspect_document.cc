@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/progress.h"
 #include "cli/inspect.h"
+#include "package/content_hashes.h"
 #include "package/tokenizer.h"
 
 namespace dovetail::cli {
@@ -159,6 +160,25 @@ void show_stored_tensors(Inspection& out, WeightSums& sums, const package::Tenso
   sums.show(out);
 }
 
+namespace {
+
+void show_hashes(Inspection& out, const std::string& text, const std::string& name) {
+  const std::vector<package::FileHash> files = package::parse_content_hashes(text, name);
+  int64_t bytes = 0;
+  for (const package::FileHash& file : files) bytes += file.bytes;
+  out.json["files"] = Json::array();
+  out.json["bytes"] = bytes;
+  out.row("content hashes", counted(static_cast<int64_t>(files.size()), "file") + ", " + format_bytes(bytes));
+  out.row("what for", "'dovetail verify --deep' on the package finds every byte that has changed since");
+  out.heading("files");
+  for (const package::FileHash& file : files) {
+    out.json["files"].push_back({{"path", file.file}, {"bytes", file.bytes}, {"sha256", file.sha256}});
+    out.row(printable(file.file, 40), format_bytes(file.bytes) + ", SHA-256 " + file.sha256);
+  }
+}
+
+}  // namespace
+
 void inspect_document(Inspection& out, const fs::path& path) {
   const std::string text = read_file(path, kMaxDocumentBytes);
   const std::string name = path.filename().string();
@@ -186,6 +206,9 @@ void inspect_document(Inspection& out, const fs::path& path) {
     WeightSums sums;
     show_stored_tensors(out, sums, cache);
     out.parts(sums.sized());
+  } else if (has("schema") && has("files")) {
+    kind("content_hashes");
+    show_hashes(out, text, name);
   } else if (has("programs")) {
     kind("artifact");
     contract::LibraryMetadata metadata;
@@ -213,8 +236,8 @@ void inspect_document(Inspection& out, const fs::path& path) {
         ErrorCode::kUnsupported,
         Problem{.message = "is JSON, but none of the documents that are known here",
                 .source = path.string(),
-                .expected = "a package manifest, chat config, tensor cache, artifact, library metadata, "
-                            "config.json or tokenizer.json",
+                .expected = "a package manifest, chat config, tensor cache, list of hashes, artifact, "
+                            "library metadata, config.json or tokenizer.json",
                 .actual = !document.is_object() ? std::string(document.type_name())
                           : members.empty()     ? "an empty object"
                                                 : "an object with " + joined(members)});

@@ -65,8 +65,7 @@ class MessageReader {
 
   [[noreturn]] void refuse(std::string message) const {
     throw Error(ErrorCode::kMalformed,
-                Problem{.message = "is no SentencePiece model: " + std::move(message) + ", at byte " +
-                                   std::to_string(offset_ + field_begin_),
+                Problem{.message = std::move(message) + ", at byte " + std::to_string(offset_ + field_begin_),
                         .source = source_,
                         .hint = "the file is damaged or not completely downloaded; fetch it again"});
   }
@@ -169,9 +168,7 @@ void read_normalizer(MessageReader reader, SentencePieceModel& out) {
   }
 }
 
-}  // namespace
-
-SentencePieceModel parse_sentencepiece(std::string_view file, const std::string& source) {
+SentencePieceModel parse(std::string_view file, const std::string& source) {
   SentencePieceModel out;
   MessageReader reader(file, 0, source);
   while (reader.next()) {
@@ -187,6 +184,30 @@ SentencePieceModel parse_sentencepiece(std::string_view file, const std::string&
   }
   if (out.pieces.empty()) reader.refuse("it has no pieces");
   return out;
+}
+
+}  // namespace
+
+bool begins_as_sentencepiece(std::string_view file) {
+  // Field 1 of the file is a piece, field 1 of a piece its text, both shorter than 128 bytes; then a score or
+  // a type.
+  if (file.size() < 4 || file[0] != '\n' || file[2] != '\n') return false;
+  const auto piece = static_cast<unsigned char>(file[1]), text = static_cast<unsigned char>(file[3]);
+  if (piece >= 0x80 || text == 0 || text + 2 > piece) return false;
+  const std::string_view next = file.substr(std::min<size_t>(4u + text, file.size()));
+  return next.empty() || next[0] == '\x15' || next[0] == '\x18' || next[0] == '\n';
+}
+
+SentencePieceModel parse_sentencepiece(std::string_view file, const std::string& source) {
+  try {
+    return parse(file, source);
+  } catch (const Error& error) {
+    Problem problem = error.problems().front();
+    const char* what =
+        begins_as_sentencepiece(file) ? "is a damaged SentencePiece model: " : "is no SentencePiece model: ";
+    problem.message.insert(0, what);
+    throw Error(error.code(), std::move(problem));
+  }
 }
 
 }  // namespace dovetail::convert

@@ -31,6 +31,9 @@ struct SentencePieceModel {
   static constexpr int64_t kBpe = 2;
 };
 
+// True when the file begins with a piece, as these models do: then it is one, be it damaged.
+bool begins_as_sentencepiece(std::string_view file);
+
 // Views of nothing outside: the model is copied. Throws Error kMalformed with the byte at which `file` is no
 // such message; `source` names it.
 SentencePieceModel parse_sentencepiece(std::string_view file, const std::string& source);

@@ -214,6 +214,15 @@ TEST_F(Inspect, Documents) {
   EXPECT_EQ(json({(dir_ / "p/mlc-chat-config.json").string()})["kind"], "chat_config");
   EXPECT_EQ(json({(dir_ / "p/tensor-cache.json").string()})["kind"], "tensor_cache");
   EXPECT_EQ(json({(example / "tokenizer.json").string()})["kind"], "tokenizer");
+  const Json hashes = json({(dir_ / "p/dovetail-hashes.json").string()});
+  EXPECT_EQ(hashes["kind"], "content_hashes");
+  EXPECT_EQ(hashes["files"].size(), read_json(dir_ / "p/dovetail-hashes.json")["files"].size());
+  EXPECT_EQ(hashes["files"][0]["path"], "mlc-chat-config.json");
+  EXPECT_EQ(hashes["bytes"],
+            bytes_in(dir_ / "p") - static_cast<int64_t>(fs::file_size(dir_ / "p/dovetail-hashes.json")));
+  EXPECT_HAS(text(dir_ / "p/dovetail-hashes.json"), "verify --deep");
+  EXPECT_HAS(error(write("dovetail-hashes.json", R"({"schema": "dovetail.content-hashes", "files": 1})")),
+             "dovetail-hashes.json: schema_version: is missing");
   const Json config = json({(example / "config.json").string()});
   EXPECT_EQ(config["kind"], "config");
   EXPECT_EQ(config["conversions"].size(), models::quantizations().size());
@@ -264,6 +273,21 @@ TEST_F(Inspect, UnknownFilesAreSaidToBeWhatTheyLookLike) {
   };
   for (const auto& [bytes, name] : cases)
     EXPECT_HAS(error(write("file", bytes)), "got what looks like "s + name);
+}
+
+TEST_F(Inspect, ADamagedSentencePieceModelIsSaidToBeThat) {
+  std::string model = read_text(fs::path(DOVETAIL_TEST_DATA) / "sentencepiece/bpe.model");
+  EXPECT_HAS(error(write("cut", model.substr(0, 1000))),
+             "cut: is a damaged SentencePiece model: a field of 15 bytes where");
+  EXPECT_HAS(err_, ", at byte ");
+  EXPECT_HAS(err_, "not completely downloaded");
+  model[0] = '\x7f';
+  EXPECT_HAS(
+      error(write("tokenizer.model", model)),
+      "tokenizer.model: is no SentencePiece model: a field has an unknown type (7), at byte 0 (expected a "
+      "SentencePiece model, got what looks like data of an unknown kind)");
+  EXPECT_HAS(error(write("tokenizer.model", "version https://git-lfs.github.com/spec/v1\n")),
+             "got what looks like a Git LFS pointer");
 }
 
 TEST_F(Inspect, DamagedFilesAreErrors) {

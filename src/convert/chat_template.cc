@@ -26,29 +26,43 @@ std::optional<Json> read_object(const fs::path& dir, const char* name) {
   return read_json_object(dir, name, kMaxBytes);
 }
 
+[[noreturn]] void wrong_type(const std::string& source, std::string field, const char* expected,
+                             const Json& value) {
+  throw Error(ErrorCode::kMalformed, Problem{.message = "wrong type",
+                                             .source = source,
+                                             .field = std::move(field),
+                                             .expected = expected,
+                                             .actual = std::string(package::json_type_name(value))});
+}
+
 // A text, or [{"name": "default", "template": text}, …].
-std::optional<std::string> template_text(const Json& document) {
+std::optional<std::string> template_text(const Json& document, const std::string& source,
+                                         std::vector<std::string>& notes) {
   const auto found = document.find("chat_template");
-  if (found == document.end()) return std::nullopt;
+  if (found == document.end() || found->is_null()) return std::nullopt;
   if (found->is_string()) return found->get<std::string>();
-  if (!found->is_array()) return std::nullopt;
-  for (const Json& entry : *found) {
-    if (entry.is_object() && entry.contains("name") && entry["name"] == "default" &&
-        entry.contains("template") && entry["template"].is_string())
-      return entry["template"].get<std::string>();
+  if (!found->is_array()) wrong_type(source, "chat_template", "a text, or a list of named templates", *found);
+  std::string names;
+  for (size_t i = 0; i < found->size(); ++i) {
+    const Json& entry = (*found)[i];
+    const std::string field = "chat_template[" + std::to_string(i) + "]";
+    if (!entry.is_object()) wrong_type(source, field, "an object with a name and a template", entry);
+    for (const char* member : {"name", "template"}) {
+      const Json value = entry.value(member, Json());
+      if (!value.is_string()) wrong_type(source, field + "." + member, "a text", value);
+    }
+    if (entry["name"] == "default") return entry["template"].get<std::string>();
+    names += (names.empty() ? "" : ", ") + printable(entry["name"].get<std::string>(), 40);
   }
+  notes.push_back("none of the chat templates of " + source +
+                  " is named default: " + (names.empty() ? "the list is empty" : names));
   return std::nullopt;
 }
 
-// "<s>", or {"content": "<s>", …}.
-Json token_texts(const Json& document) {
+Json token_texts(const Json& config) {
   Json out = Json::object();
   for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
-    const auto found = document.find(name);
-    if (found == document.end()) continue;
-    if (found->is_string()) out[name] = *found;
-    if (found->is_object() && found->contains("content") && (*found)["content"].is_string())
-      out[name] = (*found)["content"];
+    if (const auto found = config.find(name); found != config.end() && found->is_string()) out[name] = *found;
   }
   return out;
 }
@@ -85,25 +99,26 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 
 }  // namespace
 
-std::optional<ChatTemplate> find_chat_template(const fs::path& checkpoint, std::vector<std::string>& notes) {
+std::optional<ChatTemplate> find_chat_template(const fs::path& checkpoint, const Json& tokenizer_config,
+                                               std::vector<std::string>& notes) {
   std::error_code ec;
   std::vector<ChatTemplate> found;
   if (fs::exists(checkpoint / kJinja, ec))
     found.push_back({.source = kJinja, .text = read_file(checkpoint / kJinja, kMaxBytes)});
-  const std::optional<Json> config = read_object(checkpoint, kTokenizerConfig);
-  for (const char* name : {kJson, kTokenizerConfig}) {
-    const std::optional<Json> document =
-        std::string_view(name) == kJson ? read_object(checkpoint, kJson) : config;
-    const std::optional<std::string> text = document ? template_text(*document) : std::nullopt;
-    if (text) found.push_back({.source = name, .text = *text});
-  }
+  const std::optional<Json> document = read_object(checkpoint, kJson);
+  const auto add = [&](const char* name, const Json& holder) {
+    if (const auto text = template_text(holder, name, notes))
+      found.push_back({.source = name, .text = *text});
+  };
+  if (document) add(kJson, *document);
+  add(kTokenizerConfig, tokenizer_config);
   if (found.empty()) return std::nullopt;
   for (size_t i = 1; i < found.size(); ++i) {
     if (found[i].text != found[0].text)
       notes.push_back(found[i].source + " has another chat template than " + found[0].source +
                       ", which is the one that counts");
   }
-  if (config) found[0].tokens = token_texts(*config);
+  found[0].tokens = token_texts(tokenizer_config);
   return std::move(found[0]);
 }
 

@@ -21,10 +21,11 @@ struct ChatTemplate {
   bool required = false;
 };
 
-// chat_template.jinja, chat_template.json, or "chat_template" of tokenizer_config.json; nullopt when there is
-// none. The first one counts; a note says when two differ. Throws Error kMalformed.
+// chat_template.jinja, chat_template.json, or "chat_template" of tokenizer_config.json
+// (read_tokenizer_config); nullopt when there is none. The first one counts; a note says when two differ, or
+// that none of a list is for conversations. Throws Error kMalformed.
 std::optional<ChatTemplate> find_chat_template(const std::filesystem::path& checkpoint,
-                                               std::vector<std::string>& notes);
+                                               const Json& tokenizer_config, std::vector<std::string>& notes);
 
 struct Message {
   std::string role;  // "system", "user", "assistant"

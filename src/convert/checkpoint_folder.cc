@@ -215,8 +215,8 @@ void check_folder(const fs::path& dir) {
   }
   // Without them the package would be another one.
   for (const char* name :
-       {"generation_config.json", "tokenizer_config.json", "added_tokens.json", "chat_template.jinja",
-        "chat_template.json", "preprocessor_config.json", "processor_config.json"}) {
+       {"generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+        "chat_template.jinja", "chat_template.json", "preprocessor_config.json", "processor_config.json"}) {
     if (fs::is_symlink(dir / name, ec) && !fs::exists(dir / name, ec))
       problems.push_back(link_to_nothing(dir / name));
   }

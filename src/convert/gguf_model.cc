@@ -179,6 +179,7 @@ GgufModel open_gguf(const fs::path& path, const fs::path& mmproj) {
   }
   out.config = gguf_config(out.architecture, out.gguf, out.encoder ? &*out.encoder : nullptr, problems);
   out.generation_config = gguf_generation_config(out.gguf, problems);
+  GgufMetadata(out.gguf, "tokenizer.", problems).text("chat_template", "");  // must be one, if there
   if (!problems.empty()) throw Error(ErrorCode::kMalformed, std::move(problems));
   out.bits = bits_of(out.gguf);
   return out;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
@@ -178,6 +177,13 @@ class Builder {
       return;
     }
     if (taken != more_.end()) return;
+    if (const auto [first, fresh] = ids_.emplace(text, id); !fresh) {
+      problem(source, field,
+              "\"" + printable(text, 40) + "\" stands under two ids, " + std::to_string(first->second) +
+                  " and " + std::to_string(id),
+              "one id for each text");
+      return;
+    }
     more_.emplace(id, std::move(token));
     sources_.emplace(id, source);
   }
@@ -279,6 +285,7 @@ class Builder {
   PieceVocabulary pieces_;
   std::map<int64_t, Json> more_;            // tokens of the documents, by id
   std::map<int64_t, const char*> sources_;  // of the same
+  std::map<std::string, int64_t> ids_;      // of the same, by text
   std::unordered_set<std::string> special_;
   std::optional<size_t> unknown_;
   int64_t unused_ = 0;

@@ -11,6 +11,7 @@
 #include "convert/checkpoint_folder.h"
 #include "convert/gguf_tokenizer.h"
 #include "convert/preprocessor.h"
+#include "convert/tokenizer_config.h"
 
 namespace dovetail::convert {
 namespace fs = std::filesystem;
@@ -69,8 +70,9 @@ models::ModelPlan Source::plan(const models::Quantization& quantization) const {
 Source open_folder(const fs::path& folder, Json config, Checkpoint checkpoint,
                    std::vector<std::string> notes) {
   std::error_code ec;
-  TokenizerFiles tokenizer = read_tokenizer(folder, notes);
-  std::optional<ChatTemplate> chat_template = find_chat_template(folder, notes);
+  const Json tokenizer_config = read_tokenizer_config(folder, notes);
+  TokenizerFiles tokenizer = read_tokenizer(folder, tokenizer_config, notes);
+  std::optional<ChatTemplate> chat_template = find_chat_template(folder, tokenizer_config, notes);
   return {.path = folder,
           .config_name = kConfig,
           .config = std::move(config),

@@ -99,7 +99,8 @@ package::Tokenizer read_given(const fs::path& dir, std::vector<std::string>& not
 
 }  // namespace
 
-TokenizerFiles read_tokenizer(const fs::path& checkpoint, std::vector<std::string>& notes) {
+TokenizerFiles read_tokenizer(const fs::path& checkpoint, const Json& config,
+                              std::vector<std::string>& notes) {
   std::vector<TokenizerFile> files;
   for (const char* name : kFiles) {
     if (has(checkpoint, name)) {
@@ -110,7 +111,7 @@ TokenizerFiles read_tokenizer(const fs::path& checkpoint, std::vector<std::strin
                       std::to_string(model.pieces.size()) + " pieces (" +
                       (model.model_type == SentencePieceModel::kBpe ? "BPE" : "unigram") + ")");
       files.push_back({.name = kJson,
-                       .text = sentencepiece_tokenizer_json(model, kModel, read_object(checkpoint, kConfig),
+                       .text = sentencepiece_tokenizer_json(model, kModel, config,
                                                             read_object(checkpoint, kAddedTokens), notes)});
     }
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "package/tokenizer.h"
 
 namespace dovetail::convert {
@@ -22,8 +23,9 @@ struct TokenizerFiles {
 };
 
 // What the folder has. tokenizer.json counts; where it is missing, one is made from tokenizer.model and what
-// tokenizer_config.json and added_tokens.json add to it. A note says what was made, or in what the two
-// disagree. Throws Error kNotFound, kMalformed, kUnsupported.
-TokenizerFiles read_tokenizer(const std::filesystem::path& checkpoint, std::vector<std::string>& notes);
+// `config` (read_tokenizer_config) and added_tokens.json add to it. A note says what was made, or in what the
+// two disagree. Throws Error kNotFound, kMalformed, kUnsupported.
+TokenizerFiles read_tokenizer(const std::filesystem::path& checkpoint, const Json& config,
+                              std::vector<std::string>& notes);
 
 }  // namespace dovetail::convert

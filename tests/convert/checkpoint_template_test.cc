@@ -8,6 +8,7 @@
 #include "../temp_dir.h"
 #include "base/error.h"
 #include "convert/chat_template.h"
+#include "convert/tokenizer_config.h"
 #include "engine/prompt.h"
 #include "models/plan.h"
 
@@ -69,13 +70,17 @@ const Json kDifferences = Json::parse(R"({
   "vicuna": ["empty system", "two systems"]
 })");
 
+std::optional<ChatTemplate> find_template(const fs::path& checkpoint, std::vector<std::string>& notes) {
+  return find_chat_template(checkpoint, read_tokenizer_config(checkpoint, notes), notes);
+}
+
 class Ids : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Ids, AreThoseOfTheCheckpointsOwnTemplate) {
   const fs::path checkpoint = kExamples / GetParam();
   const package::Tokenizer tokenizer = package::Tokenizer::from_file(checkpoint / "tokenizer.json");
   std::vector<std::string> notes;
-  const std::optional<ChatTemplate> found = find_chat_template(checkpoint, notes);
+  const std::optional<ChatTemplate> found = find_template(checkpoint, notes);
   ASSERT_TRUE(found.has_value());
   package::ConvTemplate conv = family_template(checkpoint);
   ASSERT_EQ(derive_conv_template(*found, tokenizer, conv, notes), "");
@@ -222,33 +227,71 @@ TEST(ChatTemplate, WhatCannotBeTakenApartKeepsTheFamilysTemplate) {
 TEST(ChatTemplate, TheFileComesBeforeTheTokenizersConfiguration) {
   const TempDir dir;
   std::vector<std::string> notes;
-  EXPECT_FALSE(find_chat_template(dir.path(), notes).has_value());
+  EXPECT_FALSE(find_template(dir.path(), notes).has_value());
   write_text(
       dir.path() / "tokenizer_config.json",
       R"({"chat_template": [{"name": "tool_use", "template": "no"}, {"name": "default", "template": "yes"}],
                  "bos_token": {"content": "<s>"}, "eos_token": "</s>"})");
-  std::optional<ChatTemplate> found = find_chat_template(dir.path(), notes);
+  std::optional<ChatTemplate> found = find_template(dir.path(), notes);
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->text, "yes");
   EXPECT_EQ(found->tokens["bos_token"], "<s>");
   EXPECT_TRUE(notes.empty());
   write_text(dir.path() / "chat_template.jinja", "newer");
-  found = find_chat_template(dir.path(), notes);
+  found = find_template(dir.path(), notes);
   EXPECT_EQ(found->text, "newer");
   EXPECT_EQ(found->source, "chat_template.jinja");
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_NE(notes[0].find("tokenizer_config.json"), std::string::npos);
   write_text(dir.path() / "chat_template.json", R"({"chat_template": "middle"})");
   notes.clear();
-  EXPECT_EQ(find_chat_template(dir.path(), notes)->text, "newer");
+  EXPECT_EQ(find_template(dir.path(), notes)->text, "newer");
   EXPECT_EQ(notes.size(), 2u);
   std::filesystem::remove(dir.path() / "chat_template.jinja");
-  found = find_chat_template(dir.path(), notes);
+  found = find_template(dir.path(), notes);
   EXPECT_EQ(found->text, "middle");
   EXPECT_EQ(found->source, "chat_template.json");
   EXPECT_EQ(found->tokens["bos_token"], "<s>");
   write_text(dir.path() / "tokenizer_config.json", "[]");
-  EXPECT_THROW(find_chat_template(dir.path(), notes), Error);
+  EXPECT_THROW(find_template(dir.path(), notes), Error);
+}
+
+TEST(ChatTemplate, OfAnotherTypeIsAnErrorThatNamesFileAndField) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"chat_template": 5})",
+       "chat_template: wrong type (expected a text, or a list of named templates, got an integer)"},
+      {R"({"chat_template": {"default": "x"}})", "chat_template: wrong type"},
+      {R"({"chat_template": ["x"]})", "chat_template[0]: wrong type (expected an object"},
+      {R"({"chat_template": [{"name": "a", "template": "x"}, {"name": "default", "template": null}]})",
+       "chat_template[1].template: wrong type (expected a text, got null)"},
+  };
+  for (const char* file : {"tokenizer_config.json", "chat_template.json"}) {
+    for (const auto& [text, expected] : cases) {
+      const TempDir dir;
+      std::vector<std::string> notes;
+      write_text(dir / file, text);
+      std::string message = "accepted";
+      try {
+        find_template(dir.path(), notes);
+      } catch (const Error& error) {
+        message = error.what();
+      }
+      EXPECT_NE(message.find(std::string(file) + ": " + expected), std::string::npos) << message;
+    }
+  }
+}
+
+TEST(ChatTemplate, NoneOfAListForConversationsIsNoted) {
+  const TempDir dir;
+  std::vector<std::string> notes;
+  write_text(dir / "tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "x"}]})");
+  EXPECT_FALSE(find_template(dir.path(), notes).has_value());
+  EXPECT_EQ(notes, std::vector<std::string>{
+                       "none of the chat templates of tokenizer_config.json is named default: rag"});
+  write_text(dir / "tokenizer_config.json", R"({"chat_template": null})");
+  notes.clear();
+  EXPECT_FALSE(find_template(dir.path(), notes).has_value());
+  EXPECT_TRUE(notes.empty());
 }
 
 }  // namespace

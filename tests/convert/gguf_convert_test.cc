@@ -279,6 +279,14 @@ TEST_F(GgufConvert, RefusesByName) {
   EXPECT_HAS(error(missing), "\"llama.context_length\": the metadata lacks this key");
 }
 
+TEST_F(GgufConvert, AChatTemplateThatIsNoTextIsRefused) {
+  CheckpointWriter writer = llama();
+  writer.text.set("tokenizer.chat_template", 5u);
+  writer.write_tensors();
+  EXPECT_HAS(error(writer.text.text()),
+             "malformed: bad.gguf: \"tokenizer.chat_template\": wrong type (expected a text, got 5)");
+}
+
 TEST_F(GgufConvert, NamesTensorTypesThatItDoesNotRead) {
   CheckpointWriter writer = llama();
   writer.write_tensors();

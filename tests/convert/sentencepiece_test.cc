@@ -9,6 +9,7 @@
 #include "../temp_dir.h"
 #include "base/error.h"
 #include "convert/sentencepiece_tokenizer.h"
+#include "convert/tokenizer_config.h"
 #include "convert/tokenizer_files.h"
 #include "package/tokenizer.h"
 
@@ -217,7 +218,8 @@ class TokenizerFolder : public ::testing::Test {
  protected:
   TokenizerFiles read() {
     notes_.clear();
-    return read_tokenizer(dir_.path(), notes_);
+    const Json config = read_tokenizer_config(dir_.path(), notes_);
+    return read_tokenizer(dir_.path(), config, notes_);
   }
   void copy(const char* name, const char* as) {
     fs::copy_file(kData / name, dir_ / as, fs::copy_options::overwrite_existing);

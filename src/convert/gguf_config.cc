@@ -351,7 +351,7 @@ class ConfigBuilder {
     token_ids(text);
     Json out = {{"architectures", {"Gemma4ForConditionalGeneration"}},
                 {"model_type", "gemma4"},
-                {"tie_word_embeddings", gguf_.find_tensor("output.weight") == nullptr}};
+                {"tie_word_embeddings", true}};
     if (encoder_ != nullptr) {
       out["audio_config"] = audio_config();
       out["boa_token_id"] = token("<|audio>");

@@ -220,8 +220,11 @@ class Mapper {
             table.dtype_text + " " + shape_text(table.shape) + " with the bytes of " + printable(table.name),
             head.dtype_text + " " + shape_text(head.shape) +
                 (head.shape == table.shape ? " with other bytes" : ""),
-            "if the model is not tied, set tie_word_embeddings to false in config.json (Gemma models are "
-            "always tied); otherwise remove lm_head.weight");
+            plan_.always_tied ? "models of the type " + plan_.model_type +
+                                    " have no output head of their own, whatever config.json says; without "
+                                    "this tensor the table is used"
+                              : "if the model is not tied, set tie_word_embeddings to false in config.json; "
+                                "otherwise remove lm_head.weight");
       }
       return true;
     }

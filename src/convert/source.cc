@@ -26,13 +26,24 @@ Json read_document(const fs::path& dir, const char* name) {
   return parse_json(read_file(dir / name, kMaxDocumentBytes), name);
 }
 
-// True for a model with an output head of its own of which the checkpoint has nothing.
-bool lacks_head(const models::ModelPlan& plan, const Checkpoint& checkpoint) {
-  const auto is_head = [](const std::string& name) { return name.ends_with("lm_head.weight"); };
-  const bool wanted = std::any_of(plan.weights.begin(), plan.weights.end(),
-                                  [&](const models::Weight& weight) { return is_head(weight.name); });
-  return wanted && std::none_of(checkpoint.tensors.begin(), checkpoint.tensors.end(),
-                                [&](const CheckpointTensor& tensor) { return is_head(tensor.name); });
+bool is_head(const std::string& name) { return name.ends_with("lm_head.weight"); }
+
+// True for a model with an output head of its own.
+bool has_head(const models::ModelPlan& plan) {
+  return std::any_of(plan.weights.begin(), plan.weights.end(),
+                     [](const models::Weight& weight) { return is_head(weight.name); });
+}
+bool has_head(const Checkpoint& checkpoint) {
+  return std::any_of(checkpoint.tensors.begin(), checkpoint.tensors.end(),
+                     [](const CheckpointTensor& tensor) { return is_head(tensor.name); });
+}
+
+// True when the configuration says that the output head is not the embedding table.
+bool says_untied(const Json& config) {
+  const auto says = [](const Json& part) {
+    return part.is_object() && part.contains("tie_word_embeddings") && part["tie_word_embeddings"] == false;
+  };
+  return says(config) || says(config.value("text_config", Json()));
 }
 
 // Ties the output head to the embedding table.
@@ -100,12 +111,15 @@ Source open_source(const fs::path& path, const fs::path& mmproj) {
       models::plan_model(config, models::quantizations().front(), kConfig);  // any: for the names
   Checkpoint checkpoint = open_checkpoint(folder);
   check_not_quantized(checkpoint);
-  if (lacks_head(plan, checkpoint)) {
-    // Files without shared tensors leave the head of a tied model out, whatever its configuration says.
+  const bool there = has_head(checkpoint);
+  if (has_head(plan) ? !there : says_untied(config)) {
+    // Files without shared tensors leave the head of a tied model out, whatever its configuration says; a
+    // head that is there all the same is compared with the table.
     tie_head(config);
-    notes.push_back(
-        "lm_head.weight is not in the checkpoint: the embedding table is used for both, though config.json "
-        "does not tie them");
+    if (!there)
+      notes.push_back(
+          "lm_head.weight is not in the checkpoint: the embedding table is used for both, though config.json "
+          "does not tie them");
   }
   return open_folder(folder, std::move(config), std::move(checkpoint), std::move(notes));
 }

@@ -213,7 +213,9 @@ std::string canonical_gemma3_name(const std::string& name) {
 
 Gemma3Config parse_gemma3_config(const Json& config, const std::string& source) {
   std::vector<Problem> problems;
-  const Gemma3Config out = parse(ConfigReader(config, source, "", problems));
+  const ConfigReader root(config, source, "", problems);
+  root.boolean("tie_word_embeddings", true);  // must be one; the checkpoint's tensors say whether it is true
+  const Gemma3Config out = parse(root);
   if (!problems.empty()) throw Error(ErrorCode::kMalformed, std::move(problems));
   return out;
 }
@@ -228,6 +230,7 @@ ModelPlan plan_gemma3(const Json& config, const Quantization& quantization, cons
   ModelPlan plan;
   plan.model_type = config.contains("text_config") ? "gemma3" : "gemma3_text";
   plan.model_config = config;
+  plan.always_tied = true;
   plan.vocab_size = parsed.vocab_size;
   plan.context_window_size = parsed.context_length;
   // The windows belong to single layers; the chunk stays within them because MLC's kernels apply no window

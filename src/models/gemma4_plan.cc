@@ -162,6 +162,7 @@ ModelPlan plan_gemma4(const Json& config, const Quantization& quantization, cons
   }
   if (parsed.audio.num_layers == 0)
     plan.skipped.push_back({"audio_tower.", "config.json has no audio_config"});
+  plan.always_tied = true;
   plan.canonical_name = canonical_gemma4_name;
   plan.tasks = make_tasks(config, parsed, source);
 

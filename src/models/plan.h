@@ -55,6 +55,8 @@ struct ModelPlan {
   int64_t kv_bytes_per_token = 0;     // of layers without a window, on the CPU
   int64_t kv_bytes_at_full_context = 0;
   std::vector<SkippedPart> skipped;
+  // The family's output head is the embedding table, whatever a configuration says of it.
+  bool always_tied = false;
   // The canonical name of a checkpoint's tensor ("model.language_model.norm.weight" and
   // "language_model.model.norm.weight" are both "language_model.norm.weight").
   std::function<std::string(const std::string&)> canonical_name;

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "checkpoint_fixture.h"
+#include "checkpoint_folder_fixture.h"
 #include "convert/checkpoint.h"
 #include "convert/convert.h"
 #include "convert/mapping.h"
@@ -16,9 +16,6 @@ namespace dovetail::convert {
 namespace {
 namespace fs = std::filesystem;
 using namespace dovetail::testing;
-
-const fs::path kExamples = fs::path(DOVETAIL_TEST_DATA) / "../../examples";
-const fs::path kLlama = kMlcPackages / "llama_tiny/hf";
 
 models::ModelPlan plan_of(const Json& config, const char* quantization = "q0f16") {
   return models::plan_model(config, models::find_quantization(quantization), "config.json");
@@ -173,16 +170,7 @@ struct Converted {
   bool stores_head = false;
 };
 
-Converted convert_llama(const std::string& head, std::optional<bool> tied) {
-  const TempDir dir;
-  const fs::path checkpoint = dir / "checkpoint", output = dir / "package";
-  fs::create_directories(checkpoint);
-  Json config = read_json(kLlama / "config.json");
-  config.erase("tie_word_embeddings");
-  if (tied) config["tie_word_embeddings"] = *tied;
-  write_text(checkpoint / "config.json", config.dump());
-  fs::copy_file(kLlama / "tokenizer.json", checkpoint / "tokenizer.json");
-  write_text(checkpoint / "model.safetensors", safetensors_text(llama_tensors(head)));
+Converted converted(const fs::path& checkpoint, const fs::path& output) {
   Converted out;
   out.error = error_of([&] {
     const ConvertSummary summary = convert(
@@ -196,6 +184,19 @@ Converted convert_llama(const std::string& head, std::optional<bool> tied) {
     EXPECT_EQ(plan_of(package.chat_config.model_config).manifest(), *package.manifest);
   });
   return out;
+}
+
+Converted convert_llama(const std::string& head, std::optional<bool> tied) {
+  const TempDir dir;
+  const fs::path checkpoint = dir / "checkpoint";
+  fs::create_directories(checkpoint);
+  Json config = read_json(kLlama / "config.json");
+  config.erase("tie_word_embeddings");
+  if (tied) config["tie_word_embeddings"] = *tied;
+  write_text(checkpoint / "config.json", config.dump());
+  fs::copy_file(kLlama / "tokenizer.json", checkpoint / "tokenizer.json");
+  write_text(checkpoint / "model.safetensors", safetensors_text(llama_tensors(head)));
+  return converted(checkpoint, dir / "package");
 }
 
 bool has_note(const Converted& converted, const std::string& part) {
@@ -233,6 +234,60 @@ TEST(OutputHead, Tied) {
   const Converted other = convert_llama("other", true);
   EXPECT_NE(other.error.find("the output head differs from the embedding table"), std::string::npos)
       << other.error;
+}
+
+// Families whose output head is always the table: the tensors decide whether a configuration that says
+// otherwise is right.
+class AlwaysTied : public ::testing::TestWithParam<std::tuple<const char*, bool>> {
+ protected:
+  // `head`: "none", "equal", "other".
+  Converted convert_with(const std::string& head) {
+    const TempDir dir;
+    const auto& [example, in_text] = GetParam();
+    fs::copy(kExamples / example, dir / "checkpoint", fs::copy_options::recursive);
+    Json config = read_json(dir / "checkpoint/config.json");
+    (in_text ? config["text_config"] : config)["tie_word_embeddings"] = false;
+    write_text(dir / "checkpoint/config.json", config.dump());
+    std::vector<TestTensor> tensors = tensors_of(kExamples / example);
+    const auto table = std::find_if(tensors.begin(), tensors.end(), [](const TestTensor& tensor) {
+      return tensor.name.ends_with(".embed_tokens.weight");
+    });
+    TestTensor copy = *table;
+    copy.name = "lm_head.weight";
+    if (head == "other") copy.bytes[0] ^= 1;
+    if (head != "none") tensors.push_back(copy);
+    for (const auto& entry : fs::directory_iterator(dir / "checkpoint"))
+      if (entry.path().filename().string().starts_with("model")) fs::remove(entry.path());
+    write_text(dir / "checkpoint/model.safetensors", safetensors_text(tensors));
+    return converted(dir / "checkpoint", dir / "package");
+  }
+};
+
+TEST_P(AlwaysTied, AConfigurationThatSaysOtherwiseIsComparedWithTheTensors) {
+  const Converted none = convert_with("none");
+  EXPECT_EQ(none.error, "");
+  EXPECT_TRUE(
+      has_note(none, "lm_head.weight is not in the checkpoint: the embedding table is used for both"));
+  const Converted equal = convert_with("equal");
+  EXPECT_EQ(equal.error, "");
+  EXPECT_TRUE(has_note(equal, "lm_head.weight: it equals the embedding table, which is used for both"));
+  const Converted other = convert_with("other");
+  EXPECT_NE(other.error.find("lm_head.weight: the output head differs from the embedding table"),
+            std::string::npos)
+      << other.error;
+  EXPECT_NE(other.error.find("have no output head of their own"), std::string::npos) << other.error;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, AlwaysTied,
+                         ::testing::Combine(::testing::Values("gemma3-tiny-shapes", "gemma4-tiny-speech"),
+                                            ::testing::Bool()));
+
+TEST(OutputHead, OfAlwaysTiedFamiliesHasATruthValue) {
+  for (const char* example : {"gemma3-tiny-shapes", "gemma4-tiny-speech"}) {
+    Json config = read_json(kExamples / example / "config.json");
+    config["tie_word_embeddings"] = "no";
+    EXPECT_NE(error_of([&] { plan_of(config); }).find("tie_word_embeddings"), std::string::npos);
+  }
 }
 
 // Rows of the table behind the tokenizer's tokens are kept and never sampled: active_vocab_size says so.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "convert/ggml_types.h"
 #include "convert/quantize.h"
 #include "package/values.h"
 
@@ -29,6 +31,8 @@ constexpr size_t kBlocksPerWave = 16;  // converted together, written while the 
 // Tensors that share a shard stay in memory until they are complete; so many bytes of them may be open at
 // once.
 constexpr int64_t kOpenBytes = int64_t{256} << 20;
+
+constexpr const char* kWider = "choose a quantization with a wider type: q4bf16_1, q4f32_1, q0bf16 or q0f32";
 
 using Buffer = std::unique_ptr<std::byte[]>;
 
@@ -58,6 +62,16 @@ std::string number_text(double value) {
   return text;
 }
 
+// " at [1, 37]"; nothing for a single value.
+std::string place(const std::vector<int64_t>& shape, int64_t index) {
+  std::string out;
+  for (size_t i = shape.size(); i > 0; --i) {
+    out = std::to_string(index % shape[i - 1]) + (out.empty() ? "" : ", ") + out;
+    index /= shape[i - 1];
+  }
+  return out.empty() ? "" : " at [" + out + "]";
+}
+
 class Stream {
  public:
   Stream(const ModelPlan& plan, const Checkpoint& checkpoint, const Mapping& mapping, Rounding rounding,
@@ -69,8 +83,7 @@ class Stream {
         writer_(writer),
         pool_(pool),
         progress_(progress),
-        cancel_(cancel),
-        flagged_(mapping.weights.size(), 0) {}
+        cancel_(cancel) {}
 
   void run() {
     std::vector<Block> blocks = make_blocks();
@@ -88,7 +101,10 @@ class Stream {
       });
       written = wave;
     }
-    if (!problems_.empty()) throw Error(ErrorCode::kNumeric, std::move(problems_));
+    if (flagged_.empty()) return;
+    std::vector<Problem> problems;
+    for (const auto& [tensor, weight] : flagged_) problems.push_back(bad_value(tensor, weight));
+    throw Error(ErrorCode::kNumeric, std::move(problems));
   }
 
  private:
@@ -195,12 +211,16 @@ class Stream {
       if (mapped.parts.empty()) {
         std::vector<float> values(static_cast<size_t>(mapped.elements()));
         weight(i).source.generate(values);
-        convert_rows(block, i, DType::kFloat32, reinterpret_cast<const std::byte*>(values.data()),
-                     mapped.cols, 0, rows);
+        if (!convert_rows(block, i, DType::kFloat32, reinterpret_cast<const std::byte*>(values.data()),
+                          mapped.cols, 0, rows))
+          throw Error(ErrorCode::kNumeric, Problem{.message = "a computed value does not fit into " +
+                                                              std::string(dtype_name(stored_dtype(i))),
+                                                   .field = weight(i).name});
         continue;
       }
       if (weight(i).source.transform) {
-        const CheckpointTensor& tensor = checkpoint_.tensors[mapped.parts.front().tensor];
+        const size_t source = mapped.parts.front().tensor;
+        const CheckpointTensor& tensor = checkpoint_.tensors[source];
         std::vector<float> values(static_cast<size_t>(mapped.elements()));
         if (tensor.coding) {
           checkpoint_.read(tensor, mapped.cols, 0, rows, 0, mapped.cols, values.data());
@@ -209,8 +229,9 @@ class Stream {
                          reinterpret_cast<std::byte*>(values.data()));
         }
         weight(i).source.transform(values);
-        convert_rows(block, i, DType::kFloat32, reinterpret_cast<const std::byte*>(values.data()),
-                     mapped.cols, 0, rows);
+        if (!convert_rows(block, i, DType::kFloat32, reinterpret_cast<const std::byte*>(values.data()),
+                          mapped.cols, 0, rows))
+          flag(source, i);
         continue;
       }
       int64_t part_begin = 0;
@@ -219,20 +240,22 @@ class Stream {
         const int64_t end = std::min(block.row_end, part_begin + part.rows);
         if (begin < end) {
           const CheckpointTensor& tensor = checkpoint_.tensors[part.tensor];
+          bool fits = true;
           if (tensor.coding) {
             const auto [first, cols] = block_columns(block, i);
             const auto values =
                 std::make_unique_for_overwrite<float[]>(static_cast<size_t>((end - begin) * cols));
             checkpoint_.read(tensor, mapped.stride, begin - part_begin, end - part_begin,
                              mapped.column + first, cols, values.get());
-            convert_rows(block, i, DType::kFloat32, reinterpret_cast<const std::byte*>(values.get()), cols,
-                         begin, end, first);
+            fits = convert_rows(block, i, DType::kFloat32, reinterpret_cast<const std::byte*>(values.get()),
+                                cols, begin, end, first);
           } else {
             const std::byte* data =
                 checkpoint_.bytes(tensor).data() +
                 ((begin - part_begin) * mapped.stride + mapped.column) * dtype_bytes(*tensor.dtype);
-            convert_rows(block, i, *tensor.dtype, data, mapped.stride, begin, end);
+            fits = convert_rows(block, i, *tensor.dtype, data, mapped.stride, begin, end);
           }
+          if (!fits) flag(part.tensor, i);
         }
         part_begin += part.rows;
       }
@@ -240,8 +263,9 @@ class Stream {
     release(block);
   }
 
-  // Rows [begin, end) of weight `index`; `data` is the first of them, from column `first_col` on.
-  void convert_rows(Block& block, size_t index, DType source, const std::byte* data, int64_t stride,
+  // Rows [begin, end) of weight `index`; `data` is the first of them, from column `first_col` on. False when
+  // what is stored is not finite.
+  bool convert_rows(Block& block, size_t index, DType source, const std::byte* data, int64_t stride,
                     int64_t begin, int64_t end, int64_t first_col = 0) {
     const MappedWeight& mapped = mapping_.weights[index];
     const DType dtype = stored_dtype(index);
@@ -249,52 +273,49 @@ class Stream {
     std::byte* scales = block.scales[index - block.first].get();
     const int64_t first = begin - block.row_begin;
     const int64_t row_bytes = stride * dtype_bytes(source);
-    int64_t bad = -1;  // index of a value that is not finite, counted from the first value of these rows
     if (scales != nullptr && weight(index).transposed) {
       const int64_t skipped = block_columns(block, index).first - first_col;
-      bad = convert_transposed(block, index, source, data + skipped * dtype_bytes(source), row_bytes, begin,
-                               end);
-    } else if (scales != nullptr) {
+      return convert_transposed(block, index, source, data + skipped * dtype_bytes(source), row_bytes, begin,
+                                end);
+    }
+    if (scales != nullptr) {
       const int64_t groups = group_count(mapped.cols);
       for (int64_t row = 0; row < end - begin; ++row) {
         quantize_row(mode(index), source, data + row * row_bytes, mapped.cols,
                      reinterpret_cast<uint32_t*>(values + (first + row) * groups * group_bytes()),
                      scales + (first + row) * groups * dtype_bytes(dtype));
       }
-      const int64_t group =
-          first_non_finite(dtype, scales + first * groups * dtype_bytes(dtype), (end - begin) * groups);
-      if (group >= 0) bad = group / groups * mapped.cols + group % groups * group_values();
-    } else {
-      std::byte* out = values + first * mapped.cols * dtype_bytes(dtype);
-      if (stride == mapped.cols) {
-        convert_values(source, data, (end - begin) * mapped.cols, dtype, out);
-      } else {
-        for (int64_t row = 0; row < end - begin; ++row) {
-          convert_values(source, data + row * row_bytes, mapped.cols, dtype,
-                         out + row * mapped.cols * dtype_bytes(dtype));
-        }
-      }
-      bad = first_non_finite(dtype, out, (end - begin) * mapped.cols);
-      // A single value may be infinite: a limit that does not limit.
-      if (bad >= 0 && mapped.elements() == 1 && !std::isnan(load_value(dtype, out, 0))) bad = -1;
+      return first_non_finite(dtype, scales + first * groups * dtype_bytes(dtype), (end - begin) * groups) <
+             0;
     }
-    if (bad >= 0) report(index, source, data, stride, begin, first_col, bad);
+    std::byte* out = values + first * mapped.cols * dtype_bytes(dtype);
+    if (stride == mapped.cols) {
+      convert_values(source, data, (end - begin) * mapped.cols, dtype, out);
+    } else {
+      for (int64_t row = 0; row < end - begin; ++row) {
+        convert_values(source, data + row * row_bytes, mapped.cols, dtype,
+                       out + row * mapped.cols * dtype_bytes(dtype));
+      }
+    }
+    // A single value may be infinite: a limit that does not limit.
+    if (mapped.elements() == 1) return !std::isnan(load_value(dtype, out, 0));
+    return first_non_finite(dtype, out, (end - begin) * mapped.cols) < 0;
   }
 
   // Rows [begin, end) of the block's groups, the first of which begins at `data`, spread over the columns of
-  // the stored tensors. The index of the first value of a group whose scale is not finite, or -1.
-  int64_t convert_transposed(Block& block, size_t index, DType source, const std::byte* data,
-                             int64_t row_bytes, int64_t begin, int64_t end) const {
+  // the stored tensors. False when a scale is not finite.
+  bool convert_transposed(Block& block, size_t index, DType source, const std::byte* data, int64_t row_bytes,
+                          int64_t begin, int64_t end) const {
     const MappedWeight& mapped = mapping_.weights[index];
     const DType dtype = stored_dtype(index);
     const int64_t width = dtype_bytes(dtype), groups = block.group_end - block.group_begin;
     const int64_t words = groups * group_bytes() / 4;
-    const auto [first_col, cols] = block_columns(block, index);
+    const int64_t cols = block_columns(block, index).second;
     std::byte* const values = block.values[index - block.first].get();
     std::byte* const scales = block.scales[index - block.first].get();
     std::vector<uint32_t> row_words(static_cast<size_t>(words));
     std::vector<std::byte> row_scales(static_cast<size_t>(groups * width));
-    int64_t bad = -1;
+    bool finite = true;
     for (int64_t row = begin; row < end; ++row) {
       quantize_row(mode(index), source, data + (row - begin) * row_bytes, cols, row_words.data(),
                    row_scales.data());
@@ -304,38 +325,58 @@ class Stream {
         std::memcpy(scales + (i * mapped.rows + row) * width, &row_scales[static_cast<size_t>(i * width)],
                     static_cast<size_t>(width));
       }
-      const int64_t group = bad < 0 ? first_non_finite(dtype, row_scales.data(), groups) : -1;
-      if (group >= 0) bad = (row - begin) * mapped.cols + first_col + group * group_values();
+      finite = finite && first_non_finite(dtype, row_scales.data(), groups) < 0;
     }
-    return bad;
+    return finite;
   }
 
-  void report(size_t index, DType source, const std::byte* data, int64_t stride, int64_t begin,
-              int64_t first_col, int64_t bad) {
+  void flag(size_t tensor, size_t index) {
     std::lock_guard lock(mutex_);
-    if (std::exchange(flagged_[index], 1) != 0) return;
-    const MappedWeight& mapped = mapping_.weights[index];
+    flagged_.emplace(tensor, index);
+  }
+
+  // The first value of a tensor that does not go into weight `index`, as the file has it.
+  Problem bad_value(size_t tensor_index, size_t index) const {
+    constexpr int64_t kChunk = 1 << 16;  // whole blocks of every type
+    const CheckpointTensor& tensor = checkpoint_.tensors[tensor_index];
     const DType dtype = stored_dtype(index);
-    // In a group, the value to blame is one of those that follow.
-    int64_t row = bad / mapped.cols, col = bad % mapped.cols;
-    float value = 0;
-    for (; col < mapped.cols && col - first_col < stride; ++col) {
-      value = load_value(source, data, row * stride + col - first_col);
-      std::byte stored[4];
-      convert_values(DType::kFloat32, reinterpret_cast<const std::byte*>(&value), 1, dtype, stored);
-      if (first_non_finite(dtype, stored, 1) == 0) break;
+    // Eight bits are not rounded to the stored type before they are scaled (convert/quantize.cc).
+    const float divisor = weight(index).quantized && plan_.quantization->bits == 8
+                              ? static_cast<float>(models::zero_point(8))
+                              : 1.0f;
+    Problem out{.source = checkpoint_.files[tensor.file].name, .field = printable(tensor.name)};
+    std::vector<float> values(static_cast<size_t>(std::min(kChunk, tensor.elements())));
+    for (int64_t begin = 0; begin < tensor.elements(); begin += kChunk) {
+      check_cancelled();
+      const int64_t count = std::min(kChunk, tensor.elements() - begin);
+      const std::byte* data = checkpoint_.bytes(tensor).data() + stored_bytes(tensor, begin);
+      if (tensor.coding) {
+        dequantize(tensor.coding->type, data, {values.data(), static_cast<size_t>(count)});
+      } else {
+        convert_values(*tensor.dtype, data, count, DType::kFloat32,
+                       reinterpret_cast<std::byte*>(values.data()));
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        const float value = values[static_cast<size_t>(i)], scaled = value / divisor;
+        std::byte stored[4];
+        convert_values(DType::kFloat32, reinterpret_cast<const std::byte*>(&scaled), 1, dtype, stored);
+        if (first_non_finite(dtype, stored, 1) < 0) continue;
+        const std::string at = place(tensor.shape, begin + i);
+        if (std::isfinite(value)) {
+          out.message =
+              "value " + number_text(value) + at + " does not fit into " + std::string(dtype_name(dtype));
+          out.hint = kWider;
+        } else {
+          out.message = "value" + at + " is " + (std::isnan(value) ? "NaN" : "infinite");
+          out.hint = "the checkpoint is damaged, or its training diverged";
+        }
+        return out;
+      }
     }
-    const std::string at = "[" + std::to_string(begin + row) + ", " + std::to_string(col) + "]";
-    Problem problem{.source = "checkpoint", .field = weight(index).name};
-    if (std::isfinite(value)) {
-      problem.message = "value " + number_text(value) + " at " + at + " does not fit into " +
-                        std::string(dtype_name(dtype));
-      problem.hint = "choose a quantization with a wider type: q4bf16_1, q4f32_1, q0bf16 or q0f32";
-    } else {
-      problem.message = "value at " + at + " is " + (std::isnan(value) ? "NaN" : "infinite");
-      problem.hint = "the checkpoint is damaged, or its training diverged";
-    }
-    problems_.push_back(std::move(problem));
+    // All of them fit before the model's definition changes them.
+    out.message = "a value, as the model takes it, does not fit into " + std::string(dtype_name(dtype));
+    out.hint = kWider;
+    return out;
   }
 
   // The mapped pages of a block are not needed again.
@@ -400,8 +441,7 @@ class Stream {
   Progress& progress_;
   const std::atomic<bool>* cancel_;
   std::vector<std::pair<size_t, size_t>> ids_;  // by weight: the writer's ids of its tensors
-  std::vector<char> flagged_;                   // by weight: has a problem
-  std::vector<Problem> problems_;
+  std::map<size_t, size_t> flagged_;            // tensors with bad values, and a weight that is made of each
   std::mutex mutex_;
 };
 

@@ -17,8 +17,8 @@ namespace dovetail::convert {
 int64_t source_bytes(const Mapping& mapping, const Checkpoint& checkpoint);
 
 // Weights that take column ranges of the same tensors are converted in one pass over them. Throws Error
-// kNumeric (every weight with a value that the target type can't hold), kIo, kCancelled (within one block of
-// `cancel` becoming true; null: never).
+// kNumeric (of every tensor the first value that the target type can't hold, as the file has it), kIo,
+// kCancelled (within one block of `cancel` becoming true; null: never).
 void stream_weights(const models::ModelPlan& plan, const Checkpoint& checkpoint, const Mapping& mapping,
                     Rounding rounding, package::TensorCacheWriter& writer, ThreadPool& pool,
                     Progress& progress, const std::atomic<bool>* cancel);

@@ -308,11 +308,59 @@ TEST(Convert, RefusesValuesThatAreNotFiniteOrDoNotFit) {
     const std::string message = convert_error(plan, options_for(plan, temp / "hf", temp / "p"));
     EXPECT_HAS(message, "numeric: ");
     EXPECT_HAS(message, "big: value 999424 at [1, 37] does not fit into float16");
-    EXPECT_HAS(message, "nan: value at [3, 0] is NaN");
+    EXPECT_HAS(message, "model.safetensors: nan: value at [3] is NaN");
     EXPECT_HAS(message, "inf: value at [1, 6] is infinite");
     EXPECT_EQ(message.find("limit:"), std::string::npos);
     EXPECT_EQ(files_in(temp.path()), std::vector<std::string>{"hf"});
   }
+}
+
+// Weights that are put together of several tensors, and read in blocks: the tensor to blame is named, with
+// its first such value.
+TEST(Convert, BadValuesAreNamedAsTheCheckpointHasThem) {
+  TempDir temp;
+  TestTensor a = bf16_tensor("a", {2000, 640}), b = bf16_tensor("b", {2000, 640});
+  const auto put = [](TestTensor& tensor, size_t row, size_t col, float value) {
+    const uint16_t bits = f32_to_bf16(value);
+    std::memcpy(tensor.bytes.data() + 2 * (row * 640 + col), &bits, 2);
+  };
+  for (const size_t row : {size_t{1999}, size_t{1700}, size_t{11}})
+    for (const size_t col : {size_t{70}, size_t{639}})
+      put(b, row, col, std::numeric_limits<float>::quiet_NaN());
+  write_checkpoint(temp / "hf", {a, b});
+  for (const char* quantization : {"q4f16_1", "q4f16_0", "q8f16_1", "q0f16"}) {
+    models::ModelPlan plan = make_plan(quantization, {});
+    models::ParameterTree tree(*plan.quantization);
+    ops::Matrix unused;
+    tree.matrix(unused, "fused", 4000, 640, {.tensors = {"a", "b"}});
+    plan.weights = tree.weights();
+    plan.parameters = tree.parameters();
+    EXPECT_TRUE(convert_error(plan, options_for(plan, temp / "hf", temp / "p"))
+                    .starts_with("numeric: model.safetensors: b: value at [11, 70] is NaN\n"))
+        << quantization;
+  }
+  // The value that 8 bits can't scale, and not one before it that only float16 can't hold.
+  put(a, 3, 5, 1e5f);
+  put(a, 4, 6, 1e7f);
+  write_text(temp / "hf/model.safetensors", safetensors_text({a}));
+  for (const auto& [quantization, place] : {std::pair{"q8f16_1", "[4, 6]"}, {"q4f16_1", "[3, 5]"}}) {
+    const models::ModelPlan plan = make_plan(quantization, {weight_from("w", {2000, 640}, {"a"})});
+    EXPECT_HAS(convert_error(plan, options_for(plan, temp / "hf", temp / "p")), std::string(" at ") + place);
+  }
+}
+
+// Before the definition's own change of the values, too.
+TEST(Convert, BadValuesOfChangedWeightsAreNamed) {
+  TempDir temp;
+  TestTensor norm = bf16_tensor("norm", {80});
+  const uint16_t bits = f32_to_bf16(std::numeric_limits<float>::infinity());
+  std::memcpy(norm.bytes.data() + 2 * 70, &bits, 2);
+  write_checkpoint(temp / "hf", {norm});
+  models::Weight weight = weight_from("w", {80}, {"norm"});
+  weight.source.transform = [](std::vector<float>& values) { std::reverse(values.begin(), values.end()); };
+  const models::ModelPlan plan = make_plan("q0f16", {weight});
+  EXPECT_HAS(convert_error(plan, options_for(plan, temp / "hf", temp / "p")),
+             "model.safetensors: norm: value at [70] is infinite");
 }
 
 TEST(Convert, RefusesFoldersThatAreNoCheckpoint) {

@@ -279,6 +279,17 @@ TEST_F(GgufConvert, RefusesByName) {
   EXPECT_HAS(error(missing), "\"llama.context_length\": the metadata lacks this key");
 }
 
+TEST_F(GgufConvert, BadValuesAreNamedAsTheFileHasThem) {
+  CheckpointWriter writer = llama();
+  // Rows of queries are put in another order on the way.
+  writer.edit = [](const std::string& name, std::vector<int64_t>& shape, std::vector<float>& values) {
+    if (name != "blk.1.attn_q.weight") return;
+    for (const int64_t row : {3, 10, 12}) values[static_cast<size_t>(row * shape[1] + 9)] = NAN;
+  };
+  writer.write_tensors();
+  EXPECT_HAS(error(writer.text.text()), "numeric: bad.gguf: blk.1.attn_q.weight: value at [3, 9] is NaN\n");
+}
+
 TEST_F(GgufConvert, AChatTemplateThatIsNoTextIsRefused) {
   CheckpointWriter writer = llama();
   writer.text.set("tokenizer.chat_template", 5u);

@@ -8,9 +8,9 @@
 namespace dovetail::ops {
 namespace {
 
-// Rows (queries × heads) of one tile: enough that converting a page of keys and values is paid back, few
-// enough that scores and sums stay in the second-level cache at head_dim 512.
-constexpr int64_t kTileRows = 48;
+// Floats of queries, scores and sums that one tile may have, to stay in the second-level cache. The more rows
+// (queries × heads), the less often keys and values are read again.
+constexpr int64_t kTileFloats = 52 * 1024;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -27,7 +27,8 @@ void attention(Context& context, const Attention& args, const KvPages& kv) {
   if (args.m <= 0) return;
   const int64_t group = args.heads / kv.kv_heads;  // query heads per kv head
   const int64_t threads = context.pool().threads();
-  const int64_t queries = std::max<int64_t>(1, kTileRows / group);
+  const int64_t rows = kTileFloats / (2 * int64_t{kv.head_dim} + 4 * KvPages::page_size);
+  const int64_t queries = std::max<int64_t>(1, rows / group);
   const int64_t query_tiles = ceil_div(args.m, queries);
   // With fewer tiles than threads the heads of a group are split as well.
   int64_t parts = 1;

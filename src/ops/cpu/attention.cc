@@ -22,10 +22,10 @@ constexpr int64_t kDirectRows = 4;
 constexpr int kScoreRows = 6;
 #if defined(DOVETAIL_WIDE)
 constexpr int kScorePages = 4;
-constexpr int kValueVectors = 4;
+constexpr int kValueVectors = 5;
 #else
 constexpr int kScorePages = 1;
-constexpr int kValueVectors = 2;
+constexpr int kValueVectors = 3;
 #endif
 constexpr int kValueRows = 4;
 static_assert(kBlockPages % kScorePages == 0);
@@ -34,16 +34,17 @@ constexpr float kMinusInfinity = -__builtin_inff();
 
 // Where the rows of a tile keep their state. Row = query * heads + head.
 struct State {
+  int64_t width;  // head_dim, rounded up to whole vectors
   const float** q;
   float* scores;   // [rows][kBlock]
-  float* sums;     // [rows][head_dim], weighted values so far
+  float* sums;     // [rows][width], weighted values so far
   float* largest;  // [rows]
   float* total;    // [rows]
   float* rescale;  // [rows], factor of this block for what was summed before
   int64_t* begin;  // [rows], positions of this block that the row sees
   int64_t* end;
-  float* keys;    // kBlockPages converted pages
-  float* values;  // the same
+  float* keys;    // kBlockPages pages as float32
+  float* values;  // the same, each position with zeros up to width
 };
 
 // Bytes of each array rounded up, so that all are aligned to 64.
@@ -56,16 +57,17 @@ DOVETAIL_INLINE uint8_t* take(uint8_t*& memory, int64_t count, int64_t size) {
 DOVETAIL_INLINE State lay_out(uint8_t* memory, int64_t rows, int64_t dim) {
   const int64_t n = round_up(rows, kLanes);
   State s;
+  s.width = round_up(dim, kLanes);
   s.q = reinterpret_cast<const float**>(take(memory, n, 8));
   s.scores = reinterpret_cast<float*>(take(memory, n * kBlock, 4));
-  s.sums = reinterpret_cast<float*>(take(memory, n * dim, 4));
+  s.sums = reinterpret_cast<float*>(take(memory, n * s.width, 4));
   s.largest = reinterpret_cast<float*>(take(memory, n, 4));
   s.total = reinterpret_cast<float*>(take(memory, n, 4));
   s.rescale = reinterpret_cast<float*>(take(memory, n, 4));
   s.begin = reinterpret_cast<int64_t*>(take(memory, n, 8));
   s.end = reinterpret_cast<int64_t*>(take(memory, n, 8));
   s.keys = reinterpret_cast<float*>(take(memory, kBlockPages * kPage * dim, 4));
-  s.values = reinterpret_cast<float*>(take(memory, kBlockPages * kPage * dim, 4));
+  s.values = reinterpret_cast<float*>(take(memory, kBlockPages * kPage * s.width, 4));
   return s;
 }
 
@@ -135,28 +137,33 @@ void score_few(const float* const* q, int64_t rows, int64_t dim, const uint8_t* 
 
 // Scores become weights relative to the largest score so far.
 void soften(const State& s, int64_t row, float scale, float cap) {
+  constexpr int kVectors = kBlock / kLanes;
   float* const scores = s.scores + row * kBlock;
-  const float begin = static_cast<float>(s.begin[row]), end = static_cast<float>(s.end[row]);
-  alignas(64) float index[kLanes];
-  for (int i = 0; i < kLanes; ++i) index[i] = static_cast<float>(i);
-  F largest = set1(kMinusInfinity);
-  for (int64_t i = 0; i < kBlock; i += kLanes) {
-    const F position = add(load(index), set1(static_cast<float>(i)));
-    F value = mul(load(scores + i), set1(scale));
-    if (cap > 0) value = mul(set1(cap), tanh(div(value, set1(cap))));
-    value = select(less(position, set1(begin)), set1(kMinusInfinity), value);
-    value = select(less(position, set1(end)), value, set1(kMinusInfinity));
-    store(scores + i, value);
-    largest = max(value, largest);
+  F value[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    value[v] = mul(load(scores + v * kLanes), set1(scale));
+    if (cap > 0) value[v] = mul(set1(cap), tanh(div(value[v], set1(cap))));
   }
+  if (s.begin[row] > 0 || s.end[row] < kBlock) {
+    const float begin = static_cast<float>(s.begin[row]), end = static_cast<float>(s.end[row]);
+    alignas(64) float index[kLanes];
+    for (int i = 0; i < kLanes; ++i) index[i] = static_cast<float>(i);
+    for (int v = 0; v < kVectors; ++v) {
+      const F position = add(load(index), set1(static_cast<float>(v * kLanes)));
+      value[v] = select(less(position, set1(begin)), set1(kMinusInfinity), value[v]);
+      value[v] = select(less(position, set1(end)), value[v], set1(kMinusInfinity));
+    }
+  }
+  F largest = set1(kMinusInfinity);
+  for (int v = 0; v < kVectors; ++v) largest = max(value[v], largest);
   const float block_largest = horizontal_max(largest);
   const float before = s.largest[row];
   const float now = block_largest > before ? block_largest : before;
   const F limit = set1(now);
   F total = zero();
-  for (int64_t i = 0; i < kBlock; i += kLanes) {
-    const F weight = exp(sub(load(scores + i), limit));
-    store(scores + i, weight);
+  for (int v = 0; v < kVectors; ++v) {
+    const F weight = exp(sub(value[v], limit));
+    store(scores + v * kLanes, weight);
     total = add(total, weight);
   }
   // Nothing was summed before the first block; -inf minus -inf would make a NaN of it.
@@ -167,58 +174,66 @@ void soften(const State& s, int64_t row, float scale, float cap) {
   s.total[row] = s.total[row] * s.rescale[row] + horizontal_sum(total);
 }
 
-// sums = sums * rescale + Σ weight * value over positions [begin, end), for R rows and C vectors of the head.
+// Values of a block: position i of page p begins at pages[p] + i * stride elements.
+struct BlockValues {
+  const uint8_t* const* pages;
+  int64_t stride;
+};
+
+// sums = sums * rescale + Σ weight * value over the positions of the block that the rows see, for R rows and
+// C vectors of the head. `lanes` is what the last vector has in memory.
 template <typename Type, int R, int C>
-DOVETAIL_INLINE void add_values(const State& s, int64_t row, int64_t dim, const uint8_t* const* pages,
-                                int64_t begin, int64_t end, int64_t column, int64_t lanes) {
-  const bool whole = lanes == kLanes;
+DOVETAIL_INLINE void add_values(const State& s, int64_t row, BlockValues values, int64_t column,
+                                int64_t lanes) {
   F acc[R][C];
   for (int r = 0; r < R; ++r) {
-    float* const sums = s.sums + (row + r) * dim + column;
+    const float* const sums = s.sums + (row + r) * s.width + column;
     const F factor = set1(s.rescale[row + r]);
-    for (int c = 0; c < C; ++c) {
-      acc[r][c] = mul(whole ? load(sums + c * kLanes) : load_n(sums + c * kLanes, lanes), factor);
-    }
+    for (int c = 0; c < C; ++c) acc[r][c] = mul(load(sums + c * kLanes), factor);
   }
-  for (int64_t position = begin; position < end; ++position) {
-    const uint8_t* const source = pages[position / kPage] + (position % kPage * dim + column) * Type::kBytes;
-    F v[C];
-    for (int c = 0; c < C; ++c) {
-      const uint8_t* const p = source + c * kLanes * Type::kBytes;
-      v[c] = whole ? Type::get(p) : Type::get_n(p, lanes);
-    }
-    for (int r = 0; r < R; ++r) {
-      const F weight = set1(s.scores[(row + r) * kBlock + position]);
-      for (int c = 0; c < C; ++c) acc[r][c] = fma(weight, v[c], acc[r][c]);
-    }
-  }
-  for (int r = 0; r < R; ++r) {
-    float* const sums = s.sums + (row + r) * dim + column;
-    for (int c = 0; c < C; ++c) {
-      if (whole) {
-        store(sums + c * kLanes, acc[r][c]);
-      } else {
-        store_n(sums + c * kLanes, acc[r][c], lanes);
+  const int64_t end = s.end[row];
+  for (int64_t position = s.begin[row]; position < end;) {
+    const int64_t page = position / kPage, page_end = smaller(end, (page + 1) * kPage);
+    const uint8_t* source = values.pages[page] + (position % kPage * values.stride + column) * Type::kBytes;
+    for (; position < page_end; ++position, source += values.stride * Type::kBytes) {
+      F v[C];
+      for (int c = 0; c < C; ++c) {
+        const uint8_t* const p = source + c * kLanes * Type::kBytes;
+        v[c] = c + 1 < C || lanes == kLanes ? Type::get(p) : Type::get_n(p, lanes);
+      }
+      for (int r = 0; r < R; ++r) {
+        const F weight = set1(s.scores[(row + r) * kBlock + position]);
+        for (int c = 0; c < C; ++c) acc[r][c] = fma(weight, v[c], acc[r][c]);
       }
     }
   }
+  for (int r = 0; r < R; ++r) {
+    float* const sums = s.sums + (row + r) * s.width + column;
+    for (int c = 0; c < C; ++c) store(sums + c * kLanes, acc[r][c]);
+  }
 }
 
+// The vectors of a head in as few passes as the registers allow, all about as wide.
 template <typename Type, int R>
-void add_all_values(const State& s, int64_t row, int64_t dim, const uint8_t* const* pages) {
-  const int64_t begin = s.begin[row], end = s.end[row];
-  int64_t column = 0;
-  for (; column + kValueVectors * kLanes <= dim; column += kValueVectors * kLanes) {
-    add_values<Type, R, kValueVectors>(s, row, dim, pages, begin, end, column, kLanes);
+void add_all_values(const State& s, int64_t row, BlockValues values) {
+  const int64_t vectors = s.width / kLanes, passes = (vectors + kValueVectors - 1) / kValueVectors;
+  for (int64_t pass = 0, first = 0; pass < passes; ++pass) {
+    const int64_t count = (vectors - first + passes - pass - 1) / (passes - pass);
+    const int64_t column = first * kLanes,
+                  lanes = smaller(kLanes, values.stride - column - (count - 1) * kLanes);
+    if (count == 1) add_values<Type, R, 1>(s, row, values, column, lanes);
+    if (count == 2) add_values<Type, R, 2>(s, row, values, column, lanes);
+    if (count == 3) add_values<Type, R, 3>(s, row, values, column, lanes);
+#if defined(DOVETAIL_WIDE)
+    if (count == 4) add_values<Type, R, 4>(s, row, values, column, lanes);
+    if (count == 5) add_values<Type, R, 5>(s, row, values, column, lanes);
+#endif
+    first += count;
   }
-  for (; column + kLanes <= dim; column += kLanes) {
-    add_values<Type, R, 1>(s, row, dim, pages, begin, end, column, kLanes);
-  }
-  if (column < dim) add_values<Type, R, 1>(s, row, dim, pages, begin, end, column, dim - column);
 }
 
 template <typename Type>
-void add_values_of_rows(const State& s, int64_t rows, int64_t dim, const uint8_t* const* pages) {
+void add_values_of_rows(const State& s, int64_t rows, BlockValues values) {
   for (int64_t row = 0; row < rows;) {
     if (s.begin[row] >= s.end[row]) {
       ++row;
@@ -231,20 +246,21 @@ void add_values_of_rows(const State& s, int64_t rows, int64_t dim, const uint8_t
       ++same;
     }
     if (same == kValueRows) {
-      add_all_values<Type, kValueRows>(s, row, dim, pages);
+      add_all_values<Type, kValueRows>(s, row, values);
     } else {
       same = 1;
-      add_all_values<Type, 1>(s, row, dim, pages);
+      add_all_values<Type, 1>(s, row, values);
     }
     row += same;
   }
 }
 
+// With zeros up to a whole vector.
 template <typename Type>
 void convert(const uint8_t* source, int64_t count, float* out) {
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) store(out + i, Type::get(source + i * Type::kBytes));
-  if (i < count) store_n(out + i, Type::get_n(source + i * Type::kBytes, count - i), count - i);
+  if (i < count) store(out + i, Type::get_n(source + i * Type::kBytes, count - i));
 }
 
 template <typename Type>
@@ -263,7 +279,7 @@ void attention_of_type(const AttentionTile& tile, const KvPages& kv, uint8_t* me
       s.total[row] = 0.0f;
     }
   }
-  memset(s.sums, 0, static_cast<size_t>(rows * dim) * sizeof(float));
+  memset(s.sums, 0, static_cast<size_t>(rows * s.width) * sizeof(float));
   const bool direct = rows <= kDirectRows;
   const int64_t page_bytes = kPage * dim * Type::kBytes;
 
@@ -279,33 +295,36 @@ void attention_of_type(const AttentionTile& tile, const KvPages& kv, uint8_t* me
       keys[p] = bytes(kv.keys) + page * page_bytes;
       values[p] = bytes(kv.values) + page * page_bytes;
     }
-    if (direct) {
-      score_few<Type>(s.q, rows, dim, keys, s.scores);
-    } else {
-      if constexpr (Type::kBytes == 2) {
-        for (int64_t p = page_begin; p < page_end; ++p) {
-          const int64_t from = larger(seen_begin, p * kPage), to = smaller(seen_end, (p + 1) * kPage);
-          convert<Type>(values[p] + (from - p * kPage) * dim * Type::kBytes, (to - from) * dim,
-                        s.values + from * dim);
-        }
-        for (int64_t p = 0; p < kBlockPages; ++p) {
-          convert<Type>(keys[p], dim * kPage, s.keys + p * kPage * dim);
-          keys[p] = bytes(s.keys + p * kPage * dim);
-          values[p] = bytes(s.values + p * kPage * dim);
-        }
-      }
-      score_rows(s.q, rows, dim, keys, s.scores);
-    }
+    int64_t row_begin = rows, row_end = 0;  // that see this block
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t i = tile.query_begin + row / heads;
       s.begin[row] = larger(tile.begin[i] - block, 0);
       s.end[row] = smaller(tile.end[i] - block, kBlock);
+      if (s.begin[row] >= s.end[row]) continue;
+      row_begin = smaller(row_begin, row);
+      row_end = row + 1;
+    }
+    if (direct) {
+      score_few<Type>(s.q, rows, dim, keys, s.scores);
+    } else {
+      for (int64_t position = seen_begin; position < seen_end; ++position) {
+        const int64_t p = position / kPage;
+        convert<Type>(values[p] + position % kPage * dim * Type::kBytes, dim, s.values + position * s.width);
+      }
+      for (int64_t p = 0; p < kBlockPages; ++p) {
+        convert<Type>(keys[p], dim * kPage, s.keys + p * kPage * dim);
+        keys[p] = bytes(s.keys + p * kPage * dim);
+        values[p] = bytes(s.values + p * kPage * s.width);
+      }
+      score_rows(s.q + row_begin, row_end - row_begin, dim, keys, s.scores + row_begin * kBlock);
+    }
+    for (int64_t row = row_begin; row < row_end; ++row) {
       if (s.begin[row] < s.end[row]) soften(s, row, tile.scale, tile.softcap);
     }
     if (direct) {
-      add_values_of_rows<Type>(s, rows, dim, values);
+      add_values_of_rows<Type>(s, rows, {values, dim});
     } else {
-      add_values_of_rows<F32>(s, rows, dim, values);
+      add_values_of_rows<F32>(s, rows, {values, s.width});
     }
   }
   for (int64_t row = 0; row < rows; ++row) {
@@ -313,7 +332,7 @@ void attention_of_type(const AttentionTile& tile, const KvPages& kv, uint8_t* me
     const F total = set1(s.total[row]);
     for (int64_t d = 0; d < dim; d += kLanes) {
       const int64_t n = smaller(kLanes, dim - d);
-      store_n(out + d, div(load_n(s.sums + row * dim + d, n), total), n);
+      store_n(out + d, div(load(s.sums + row * s.width + d), total), n);
     }
   }
 }
@@ -358,7 +377,8 @@ void store_kv(const float* k, const float* v, int64_t m, int64_t first, const Kv
 
 size_t attention_scratch(int64_t rows, int64_t head_dim) {
   const int64_t n = round_up(rows, kLanes);
-  const int64_t floats = n * (kBlock + head_dim + 3) + 2 * kBlockPages * kPage * head_dim;
+  const int64_t width = round_up(head_dim, kLanes);
+  const int64_t floats = n * (kBlock + width + 3) + kBlockPages * kPage * (head_dim + width);
   constexpr int64_t kArrays = 10;
   return static_cast<size_t>(floats * 4 + n * 24 + kArrays * 64);
 }

@@ -90,16 +90,16 @@ void expand_groups(const Matrix& w, int64_t row, int64_t begin, int64_t end, flo
   }
 }
 
-// Columns [begin, end) of a row as float32, every `width`-th vector of `out`, zeros up to a whole vector.
-// begin is a multiple of the format's group and of kLanes; of quantized rows, `width` is 1.
-void expand(const Matrix& w, int64_t row, int64_t begin, int64_t end, float* out, int64_t width = 1) {
+// Columns [begin, end) of a row as float32, zeros up to a whole vector. begin is a multiple of the format's
+// group and of kLanes.
+void expand(const Matrix& w, int64_t row, int64_t begin, int64_t end, float* out) {
   const int64_t whole = (end - begin) / kLanes * kLanes;
   auto convert = [&](auto type) {
     using Type = decltype(type);
     const uint8_t* const source = bytes(w.data) + (row * w.cols + begin) * Type::kBytes;
-    for (int64_t k = 0; k < whole; k += kLanes) store(out + k * width, Type::get(source + k * Type::kBytes));
+    for (int64_t k = 0; k < whole; k += kLanes) store(out + k, Type::get(source + k * Type::kBytes));
     if (whole < end - begin)
-      store(out + whole * width, Type::get_n(source + whole * Type::kBytes, end - begin - whole));
+      store(out + whole, Type::get_n(source + whole * Type::kBytes, end - begin - whole));
   };
   switch (w.type) {
     case Matrix::Type::kF32:
@@ -147,9 +147,11 @@ DOVETAIL_INLINE void accumulate(const float* const (&x)[T], const uint8_t* const
 }
 
 DOVETAIL_INLINE void finish(const F (&acc)[kRows], int64_t rows, float* y) {
-  float values[kRows];
-  _mm_storeu_ps(values, horizontal_sums(acc[0], acc[1], acc[2], acc[3]));
-  for (int64_t r = 0; r < smaller(kRows, rows); ++r) y[r] = values[r];
+  const __m128 values = horizontal_sums(acc[0], acc[1], acc[2], acc[3]);
+  if (rows >= kRows) return _mm_storeu_ps(y, values);
+  float first[kRows];
+  _mm_storeu_ps(first, values);
+  for (int64_t r = 0; r < rows; ++r) y[r] = first[r];
 }
 
 // Few rows of x: whole rows of weights straight from memory.
@@ -186,47 +188,87 @@ DOVETAIL_INLINE void interleave(const float* row, int64_t count, int64_t width, 
   if (k < count) store(out + k * width, load_n(row + k, count - k));
 }
 
-// Register tiles of one block. x: [step][T] vectors, tile: [kTileRows / kRows][kBlock / kLanes][kRows]
+// One block of columns of a tile. x: [step][T] vectors, tile: [kTileRows / kRows][kBlock / kLanes][kRows]
 // vectors, sums: [kTileRows / kRows][T][kRows] vectors, kept from one block to the next. The last block ends
 // the results.
-template <int T>
-void block_product(const float* x, const float* tile, int64_t steps, bool first, bool last, float* sums,
-                   int64_t rows, float* y, int64_t y_stride) {
-  for (int64_t row = 0; row < rows; row += kRows) {
-    const float* w = tile + row * kBlock;
-    F acc[T][kRows];
-    float* const kept = sums + row * T * kLanes;
+struct Block {
+  const float* x;
+  float* tile;
+  float* sums;
+  int64_t count;  // of columns
+  bool first, last;
+  int64_t rows;  // of weights
+  float* y;
+  int64_t y_stride;
+};
+
+// Rows [row, row + kRows) of a block. weights(step, v) gives the vectors of a step.
+template <int T, class Weights>
+DOVETAIL_INLINE void multiply_rows(const Block& b, int64_t row, Weights&& weights) {
+  F acc[T][kRows];
+  float* const kept = b.sums + row * T * kLanes;
+  for (int t = 0; t < T; ++t) {
+    for (int r = 0; r < kRows; ++r) acc[t][r] = b.first ? zero() : load(kept + (t * kRows + r) * kLanes);
+  }
+  const int64_t steps = (b.count + kLanes - 1) / kLanes;
+  for (int64_t step = 0; step < steps; ++step) {
+    const float* const a = b.x + step * T * kLanes;
+    F v[kRows];
+    weights(step, v);
     for (int t = 0; t < T; ++t) {
-      for (int r = 0; r < kRows; ++r) acc[t][r] = first ? zero() : load(kept + (t * kRows + r) * kLanes);
+      const F value = load(a + t * kLanes);
+      for (int r = 0; r < kRows; ++r) acc[t][r] = fma(value, v[r], acc[t][r]);
     }
-    for (int64_t step = 0; step < steps; ++step) {
-      const float* const a = x + step * T * kLanes;
-      F v[kRows];
-      for (int r = 0; r < kRows; ++r) v[r] = load(w + (step * kRows + r) * kLanes);
-      for (int t = 0; t < T; ++t) {
-        const F value = load(a + t * kLanes);
-        for (int r = 0; r < kRows; ++r) acc[t][r] = fma(value, v[r], acc[t][r]);
-      }
-    }
-    if (last) {
-      for (int t = 0; t < T; ++t) finish(acc[t], rows - row, y + t * y_stride + row);
-      continue;
-    }
-    for (int t = 0; t < T; ++t) {
-      for (int r = 0; r < kRows; ++r) store(kept + (t * kRows + r) * kLanes, acc[t][r]);
-    }
+  }
+  if (b.last) {
+    for (int t = 0; t < T; ++t) finish(acc[t], b.rows - row, b.y + t * b.y_stride + row);
+    return;
+  }
+  for (int t = 0; t < T; ++t) {
+    for (int r = 0; r < kRows; ++r) store(kept + (t * kRows + r) * kLanes, acc[t][r]);
   }
 }
 
-using BlockProduct = void (*)(const float*, const float*, int64_t, bool, bool, float*, int64_t, float*,
-                              int64_t);
-constexpr BlockProduct kBlockProducts[] = {
-    block_product<1>, block_product<2>, block_product<3>,
-#if defined(DOVETAIL_WIDE)
-    block_product<4>, block_product<5>, block_product<6>,
-#endif
+template <int T>
+void multiply_tile(const Block& b) {
+  for (int64_t row = 0; row < b.rows; row += kRows) {
+    const float* const w = b.tile + row * kBlock;
+    multiply_rows<T>(b, row, [&](int64_t step, F(&v)[kRows]) {
+      for (int r = 0; r < kRows; ++r) v[r] = load(w + (step * kRows + r) * kLanes);
+    });
+  }
+}
+
+// The first rows of x expand dense weights into the tile on the way: the stores cost nothing beside the sums.
+template <typename Type, int T>
+void expand_and_multiply(const Block& b, const uint8_t* weights, int64_t row_bytes) {
+  const int64_t whole = b.count / kLanes;
+  for (int64_t row = 0; row < b.rows; row += kRows) {
+    const uint8_t* rows[kRows];
+    for (int r = 0; r < kRows; ++r) rows[r] = weights + smaller(row + r, b.rows - 1) * row_bytes;
+    float* const w = b.tile + row * kBlock;
+    multiply_rows<T>(b, row, [&](int64_t step, F(&v)[kRows]) {
+      for (int r = 0; r < kRows; ++r) {
+        const uint8_t* const p = rows[r] + step * kLanes * Type::kBytes;
+        v[r] = step < whole ? Type::get(p) : Type::get_n(p, b.count - whole * kLanes);
+        store(w + (step * kRows + r) * kLanes, v[r]);
+      }
+    });
+  }
+}
+
+template <int T>
+struct TileOf {
+  static void multiply(const Block& b, int64_t tokens) {
+    if (tokens == T) return multiply_tile<T>(b);
+    if constexpr (T > 1) TileOf<T - 1>::multiply(b, tokens);
+  }
+  template <typename Type>
+  static void expand(const Block& b, int64_t tokens, const uint8_t* weights, int64_t row_bytes) {
+    if (tokens == T) return expand_and_multiply<Type, T>(b, weights, row_bytes);
+    if constexpr (T > 1) TileOf<T - 1>::template expand<Type>(b, tokens, weights, row_bytes);
+  }
 };
-static_assert(sizeof kBlockProducts / sizeof kBlockProducts[0] == kTokens);
 
 int64_t chunk_rows(int64_t m, int64_t cols) {
   const int64_t fitting = smaller(larger(kPackedFloats / round_up(cols, kLanes), kMinChunk), kMaxChunk);
@@ -252,21 +294,34 @@ void many_rows(const float* x, int64_t m, const Matrix& w, int64_t row_begin, in
       const int64_t rows = smaller(kTileRows, row_end - row);
       for (int64_t begin = 0; begin < w.cols; begin += kBlock) {
         const int64_t count = smaller(kBlock, w.cols - begin);
-        for (int64_t r = 0; r < round_up(rows, kRows); ++r) {
-          const int64_t source = row + smaller(r, rows - 1);
-          float* const to = tile + r / kRows * kRows * kBlock + r % kRows * kLanes;
-          if (w.quantized()) {
-            expand(w, source, begin, begin + count, row_values);
-            interleave(row_values, round_up(count, kLanes), kRows, to);
-          } else {
-            expand(w, source, begin, begin + count, to, kRows);
-          }
+        for (int64_t r = 0; w.quantized() && r < round_up(rows, kRows); ++r) {
+          expand(w, row + smaller(r, rows - 1), begin, begin + count, row_values);
+          interleave(row_values, round_up(count, kLanes), kRows,
+                     tile + r / kRows * kRows * kBlock + r % kRows * kLanes);
         }
         for (int64_t i = 0; i < tokens; i += kTokens) {
           const int64_t group = smaller(kTokens, tokens - i);
-          kBlockProducts[group - 1](packed + i * stride + begin * group, tile, (count + kLanes - 1) / kLanes,
-                                    begin == 0, begin + count == w.cols, sums + i * kTileRows * kLanes, rows,
-                                    y + (chunk + i) * y_stride + row, y_stride);
+          const Block block{.x = packed + i * stride + begin * group,
+                            .tile = tile,
+                            .sums = sums + i * kTileRows * kLanes,
+                            .count = count,
+                            .first = begin == 0,
+                            .last = begin + count == w.cols,
+                            .rows = rows,
+                            .y = y + (chunk + i) * y_stride + row,
+                            .y_stride = y_stride};
+          if (i > 0 || w.quantized()) {
+            TileOf<kTokens>::multiply(block, group);
+          } else {
+            const int64_t width = w.type == Matrix::Type::kF32 ? 4 : 2;
+            const uint8_t* const weights = bytes(w.data) + (row * w.cols + begin) * width;
+            if (w.type == Matrix::Type::kF32)
+              TileOf<kTokens>::expand<F32>(block, group, weights, w.cols * width);
+            if (w.type == Matrix::Type::kF16)
+              TileOf<kTokens>::expand<F16>(block, group, weights, w.cols * width);
+            if (w.type == Matrix::Type::kBF16)
+              TileOf<kTokens>::expand<BF16>(block, group, weights, w.cols * width);
+          }
         }
       }
     }

@@ -243,9 +243,10 @@ DOVETAIL_INLINE float horizontal_sum(F a) { return _mm_cvtss_f32(horizontal_sums
 DOVETAIL_INLINE float horizontal_max(F a) {
   float lanes[kLanes];
   store(lanes, a);
-  float largest = lanes[0];
-  for (int i = 1; i < kLanes; ++i) largest = lanes[i] > largest ? lanes[i] : largest;
-  return largest;
+  __m128 largest = _mm_loadu_ps(lanes);
+  for (int i = 4; i < kLanes; i += 4) largest = _mm_max_ps(largest, _mm_loadu_ps(lanes + i));
+  largest = _mm_max_ps(largest, _mm_movehl_ps(largest, largest));
+  return _mm_cvtss_f32(_mm_max_ss(largest, _mm_movehdup_ps(largest)));
 }
 
 // The ends of rows: n < kLanes elements, the rest zero.

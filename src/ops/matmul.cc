@@ -11,8 +11,9 @@ namespace dovetail::ops {
 namespace {
 
 constexpr int64_t kRowGrain = 32;
-constexpr int64_t kManyRows = 1024;  // of x
+// Rows of x that one expansion of the weights shall serve; see multiply_rows().
 constexpr int64_t kPieceRows = 120;
+constexpr int64_t kFewestPieceRows = 96;
 
 double row_cost(const Matrix& w, int64_t m) {
   const double read = static_cast<double>(row_bytes(w) + scale_row_bytes(w)) / 8;
@@ -52,6 +53,25 @@ void multiply_blocks(Context& context, const float* x, const std::byte* x8, int6
         void* scratch = context.scratch(worker, kernels.matmul_f32_scratch(m, cols)).data();
         kernels.matmul_f32(x, m, w, row_begin, row_end, product.y, w.rows, scratch);
       }
+    }
+  });
+}
+
+// Whole weights for pieces of x: cut along the weights, every piece would pack all of x anew. As many pieces
+// as threads, or a multiple.
+void multiply_rows(Context& context, const float* x, int64_t m, std::span<const Product> products) {
+  const KernelTable& kernels = context.kernels();
+  const int64_t cols = products.front().w->cols, threads = context.pool().threads();
+  const int64_t pieces = threads * ((m + threads * kPieceRows - 1) / (threads * kPieceRows));
+  constexpr int64_t kTile = 6;  // rows of x of a register tile, or a multiple, at every level
+  const int64_t piece = ((m + pieces - 1) / pieces + kTile - 1) / kTile * kTile;
+  double cost = 0;
+  for (const Product& product : products) cost += static_cast<double>(product.w->rows * cols) / 30;
+  split(context, m, cost, piece, [&](int64_t begin, int64_t end, int worker) {
+    for (const Product& product : products) {
+      void* scratch = context.scratch(worker, kernels.matmul_f32_scratch(end - begin, cols)).data();
+      kernels.matmul_f32(x + begin * cols, end - begin, *product.w, 0, product.w->rows,
+                         product.y + begin * product.w->rows, product.w->rows, scratch);
     }
   });
 }
@@ -128,17 +148,8 @@ void matmul(Context& context, const float* x, int64_t m, std::span<const Product
     });
   }
 
-  if (!any_rounded && m >= kManyRows) {
-    // Whole weights for pieces of x: cut along the weights, every piece would pack all of x anew.
-    double cost = 0;
-    for (const Product& product : products) cost += static_cast<double>(product.w->rows * cols) / 30;
-    split(context, m, cost, kPieceRows, [&](int64_t begin, int64_t end, int worker) {
-      for (const Product& product : products) {
-        void* scratch = context.scratch(worker, kernels.matmul_f32_scratch(end - begin, cols)).data();
-        kernels.matmul_f32(x + begin * cols, end - begin, *product.w, 0, product.w->rows,
-                           product.y + begin * product.w->rows, product.w->rows, scratch);
-      }
-    });
+  if (!any_rounded && m >= kFewestPieceRows * context.pool().threads()) {
+    multiply_rows(context, x, m, products);
   } else {
     multiply_blocks(context, x, x8, m, type, products, exact);
   }

@@ -13,6 +13,7 @@
 #include "package/chat_config.h"
 #include "package/tensor_cache.h"
 #include "package/tokenizer.h"
+#include "package/values.h"
 
 namespace dovetail::convert {
 namespace {
@@ -101,6 +102,83 @@ TEST_F(GgufConvert, Llama) {
   CheckpointWriter writer = llama();
   writer.write_tensors();
   compare(kMlcPackages / "llama_tiny/hf", writer, false);
+}
+
+// A Llama of one layer that is wide enough to be read in several blocks of groups.
+void write_wide_llama(const fs::path& folder) {
+  Json config = read_json(kMlcPackages / "llama_tiny/hf/config.json");
+  config["hidden_size"] = 256;
+  config["intermediate_size"] = 4096;
+  config["num_hidden_layers"] = 1;
+  config["head_dim"] = 64;
+  const std::string layer = "model.layers.0.";
+  write_checkpoint(
+      folder, {bf16_tensor("model.embed_tokens.weight", {320, 256}),
+               bf16_tensor(layer + "self_attn.q_proj.weight", {256, 256}, 0.1f),
+               bf16_tensor(layer + "self_attn.k_proj.weight", {128, 256}, 0.2f),
+               bf16_tensor(layer + "self_attn.v_proj.weight", {128, 256}, 0.3f),
+               bf16_tensor(layer + "self_attn.o_proj.weight", {256, 256}, 0.4f),
+               bf16_tensor(layer + "mlp.gate_proj.weight", {4096, 256}, -0.1f),
+               bf16_tensor(layer + "mlp.up_proj.weight", {4096, 256}, -0.2f),
+               bf16_tensor(layer + "mlp.down_proj.weight", {256, 4096}, -0.3f),
+               bf16_tensor(layer + "input_layernorm.weight", {256}),
+               bf16_tensor(layer + "post_attention_layernorm.weight", {256}),
+               bf16_tensor("model.norm.weight", {256}), bf16_tensor("lm_head.weight", {320, 256}, -0.4f)});
+  write_text(folder / "config.json", config.dump());
+}
+
+// The values of a quantized weight of `rows` rows, from the layout that docs/packages.md describes.
+std::vector<float> dequantized(const package::TensorCache& cache, const std::string& name, int64_t rows,
+                               int bits) {
+  const package::StoredTensor& words = cache.get(name + ".q_weight");
+  const bool transposed = words.shape[0] != rows;
+  const int64_t per_word = 32 / bits, row_words = words.shape[transposed ? 0 : 1];
+  const int64_t group_words = 4, row_groups = row_words / group_words;
+  std::vector<float> out;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t i = 0; i < row_words * per_word; ++i) {
+      const int64_t word = i / per_word, group = word / group_words;
+      uint32_t packed;
+      std::memcpy(&packed,
+                  cache.bytes(words).data() + 4 * (transposed ? word * rows + row : row * row_words + word),
+                  4);
+      const float scale =
+          package::load_value(DType::kFloat16, cache.bytes(cache.get(name + ".q_scale")).data(),
+                              transposed ? group * rows + row : row * row_groups + group);
+      const int q = static_cast<int>(packed >> (bits * (i % per_word)) & ((1u << bits) - 1));
+      out.push_back(static_cast<float>(q - ((1 << (bits - 1)) - 1)) * scale);
+    }
+  }
+  return out;
+}
+
+// The layout is another, the values are those that the same modes have by rows.
+TEST_F(GgufConvert, LlamaStoredTransposed) {
+  const fs::path folder = temp_ / "wide";
+  write_wide_llama(folder);
+  CheckpointWriter writer(folder, "llama");
+  common(writer, "llama");
+  writer.text.set("llama.rope.freq_base", 10000.0f);
+  writer.write_tokenizer("gpt2", "gpt-2");
+  writer.write_tensors();
+  for (const auto& [quantization, by_rows] : {std::pair{"q4f16_0", "q4f16_1"}, {"q3f16_0", "q3f16_1"}}) {
+    SCOPED_TRACE(quantization);
+    for (const char* package : {"hf", "gguf", "rows"}) fs::remove_all(temp_ / package);
+    compare(folder, writer, false, quantization);
+    const models::Quantization& q = models::find_quantization(by_rows);
+    convert({.checkpoint = folder, .output = temp_ / "rows", .quantization = &q, .threads = 2});
+    const package::TensorCache actual = package::TensorCache::open(temp_ / "gguf");
+    const package::TensorCache expected = package::TensorCache::open(temp_ / "rows");
+    int transposed = 0;
+    for (const package::StoredTensor& tensor : expected.tensors()) {
+      if (!tensor.name.ends_with(".q_weight")) continue;
+      const std::string name = tensor.name.substr(0, tensor.name.size() - 9);
+      const int64_t rows = tensor.shape[0];
+      transposed += actual.get(tensor.name).shape[0] != rows;
+      EXPECT_EQ(dequantized(actual, name, rows, q.bits), dequantized(expected, name, rows, q.bits)) << name;
+    }
+    EXPECT_EQ(transposed, 5);  // all but the embedding table
+  }
 }
 
 // The chat template of a folder and that of a GGUF file become the same.

@@ -29,6 +29,13 @@ function(dovetail_options target)
   endif()
 endfunction()
 
+# dovetail_cold(<target>): code without hot loops. GCC takes half as long for it when it is sanitized.
+function(dovetail_cold target)
+  if(DOVETAIL_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Og)
+  endif()
+endfunction()
+
 # dovetail_test(<name> SOURCES … [DEPENDS …]): one GoogleTest program, one ctest entry per program.
 # Tests run with tests/data as DOVETAIL_TEST_DATA.
 function(dovetail_test name)
@@ -37,6 +44,7 @@ function(dovetail_test name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE DOVETAIL_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
   dovetail_options(${name})
+  dovetail_cold(${name})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 600)
 endfunction()

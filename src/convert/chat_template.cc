@@ -20,12 +20,6 @@ constexpr const char* kJson = "chat_template.json";
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 constexpr const char* kProbe = "QzprobeqZ";  // a message that no template contains
 
-std::optional<Json> read_object(const fs::path& dir, const char* name) {
-  std::error_code ec;
-  if (!fs::exists(dir / name, ec)) return std::nullopt;
-  return read_json_object(dir, name, kMaxBytes);
-}
-
 [[noreturn]] void wrong_type(const std::string& source, std::string field, const char* expected,
                              const Json& value) {
   throw Error(ErrorCode::kMalformed, Problem{.message = "wrong type",
@@ -105,12 +99,11 @@ std::optional<ChatTemplate> find_chat_template(const fs::path& checkpoint, const
   std::vector<ChatTemplate> found;
   if (fs::exists(checkpoint / kJinja, ec))
     found.push_back({.source = kJinja, .text = read_file(checkpoint / kJinja, kMaxBytes)});
-  const std::optional<Json> document = read_object(checkpoint, kJson);
   const auto add = [&](const char* name, const Json& holder) {
     if (const auto text = template_text(holder, name, notes))
       found.push_back({.source = name, .text = *text});
   };
-  if (document) add(kJson, *document);
+  add(kJson, read_json_object(checkpoint, kJson, kMaxBytes));
   add(kTokenizerConfig, tokenizer_config);
   if (found.empty()) return std::nullopt;
   for (size_t i = 1; i < found.size(); ++i) {

@@ -260,6 +260,8 @@ void check_not_quantized(const Checkpoint& checkpoint) {
 }
 
 Json read_json_object(const fs::path& dir, const char* name, int64_t limit) {
+  std::error_code ec;
+  if (!fs::exists(dir / name, ec)) return Json::object();
   Json document = parse_json(read_file(dir / name, limit), name);
   if (!document.is_object()) {
     throw Error(ErrorCode::kMalformed, Problem{.message = "wrong type",

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <string_view>
-#include <system_error>
 
 #include "base/error.h"
 #include "convert/checkpoint_folder.h"
@@ -21,12 +20,6 @@ constexpr const char* kConfig = "tokenizer_config.json";
 constexpr const char* kMap = "special_tokens_map.json";
 constexpr const char* kMore = "additional_special_tokens";
 constexpr int64_t kMaxBytes = int64_t{64} << 20;
-
-// An empty object where the file is missing.
-Json read_object(const fs::path& dir, const char* name) {
-  std::error_code ec;
-  return fs::exists(dir / name, ec) ? read_json_object(dir, name, kMaxBytes) : Json::object();
-}
 
 // "<s>", or {"content": "<s>", …}.
 std::optional<std::string> token_text(const Json& value) {
@@ -110,9 +103,9 @@ void check_added_tokens(const Json& document, ProblemList& problems) {
 
 Json read_tokenizer_config(const fs::path& checkpoint, std::vector<std::string>& notes) {
   ProblemList problems;
-  Json out = read_object(checkpoint, kConfig);
+  Json out = read_json_object(checkpoint, kConfig, kMaxBytes);
   const Json ours = special_tokens(out, kConfig, problems);
-  const Json theirs = special_tokens(read_object(checkpoint, kMap), kMap, problems);
+  const Json theirs = special_tokens(read_json_object(checkpoint, kMap, kMaxBytes), kMap, problems);
   check_added_tokens(out, problems);
   problems.throw_if_any(ErrorCode::kMalformed);
   for (const auto& [name, tokens] : ours.items()) out[name] = tokens;

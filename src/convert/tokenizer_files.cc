@@ -31,12 +31,6 @@ bool has(const fs::path& dir, const char* name) {
   return fs::is_regular_file(dir / name, ec);
 }
 
-// An empty object where the file is missing.
-Json read_object(const fs::path& dir, const char* name) {
-  if (!has(dir, name)) return Json::object();
-  return read_json_object(dir, name, kMaxBytes);
-}
-
 SentencePieceModel read_model(const fs::path& dir) {
   const std::string bytes = read_file(dir / kModel, kMaxBytes);
   // Lines of base64 and a rank: "IQ== 0".
@@ -110,9 +104,11 @@ TokenizerFiles read_tokenizer(const fs::path& checkpoint, const Json& config,
       notes.push_back("tokenizer.json is made from " + std::string(kModel) + ", a SentencePiece model of " +
                       std::to_string(model.pieces.size()) + " pieces (" +
                       (model.model_type == SentencePieceModel::kBpe ? "BPE" : "unigram") + ")");
-      files.push_back({.name = kJson,
-                       .text = sentencepiece_tokenizer_json(model, kModel, config,
-                                                            read_object(checkpoint, kAddedTokens), notes)});
+      const Json added_tokens = has(checkpoint, kAddedTokens)
+                                    ? read_json_object(checkpoint, kAddedTokens, kMaxBytes)
+                                    : Json::object();
+      files.push_back(
+          {.name = kJson, .text = sentencepiece_tokenizer_json(model, kModel, config, added_tokens, notes)});
     }
   }
   for (const TokenizerFile& file : files) {

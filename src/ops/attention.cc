@@ -27,6 +27,7 @@ void attention(Context& context, const Attention& args, const KvPages& kv) {
   if (args.m <= 0) return;
   const int64_t group = args.heads / kv.kv_heads;  // query heads per kv head
   const int64_t threads = context.pool().threads();
+  // Kernels score four pages at a time.
   const int64_t rows = kTileFloats / (2 * int64_t{kv.head_dim} + 4 * KvPages::page_size);
   const int64_t queries = std::max<int64_t>(1, rows / group);
   const int64_t query_tiles = ceil_div(args.m, queries);

@@ -270,6 +270,18 @@ struct TileOf {
   }
 };
 
+// From column `begin` of weight row `row` on.
+void expand_and_multiply(const Block& b, int64_t tokens, const Matrix& w, int64_t row, int64_t begin) {
+  auto run = [&](auto type) {
+    using Type = decltype(type);
+    TileOf<kTokens>::template expand<Type>(b, tokens, bytes(w.data) + (row * w.cols + begin) * Type::kBytes,
+                                           w.cols * Type::kBytes);
+  };
+  if (w.type == Matrix::Type::kF32) run(F32{});
+  if (w.type == Matrix::Type::kF16) run(F16{});
+  if (w.type == Matrix::Type::kBF16) run(BF16{});
+}
+
 int64_t chunk_rows(int64_t m, int64_t cols) {
   const int64_t fitting = smaller(larger(kPackedFloats / round_up(cols, kLanes), kMinChunk), kMaxChunk);
   const int64_t chunks = (m + fitting - 1) / fitting;
@@ -313,14 +325,7 @@ void many_rows(const float* x, int64_t m, const Matrix& w, int64_t row_begin, in
           if (i > 0 || w.quantized()) {
             TileOf<kTokens>::multiply(block, group);
           } else {
-            const int64_t width = w.type == Matrix::Type::kF32 ? 4 : 2;
-            const uint8_t* const weights = bytes(w.data) + (row * w.cols + begin) * width;
-            if (w.type == Matrix::Type::kF32)
-              TileOf<kTokens>::expand<F32>(block, group, weights, w.cols * width);
-            if (w.type == Matrix::Type::kF16)
-              TileOf<kTokens>::expand<F16>(block, group, weights, w.cols * width);
-            if (w.type == Matrix::Type::kBF16)
-              TileOf<kTokens>::expand<BF16>(block, group, weights, w.cols * width);
+            expand_and_multiply(block, group, w, row, begin);
           }
         }
       }

@@ -25,8 +25,8 @@ void check_not_quantized(const std::filesystem::path& dir, const Json& config);
 // The same, by the names of the tensors: for folders that lost the documents.
 void check_not_quantized(const Checkpoint& checkpoint);
 
-// The object that a document of the folder holds, an empty one when there is no such file. Throws Error kMalformed when it holds something else,
-// kLimit when the file is larger than `limit` bytes.
+// The object that a document of the folder holds, an empty one when there is no such file. Throws Error
+// kMalformed when it holds something else, kLimit when the file is larger than `limit` bytes.
 Json read_json_object(const std::filesystem::path& dir, const char* name, int64_t limit);
 
 }  // namespace dovetail::convert

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/progress.h"
@@ -165,7 +166,16 @@ namespace {
 void show_hashes(Inspection& out, const std::string& text, const std::string& name) {
   const std::vector<package::FileHash> files = package::parse_content_hashes(text, name);
   int64_t bytes = 0;
-  for (const package::FileHash& file : files) bytes += file.bytes;
+  for (const package::FileHash& file : files) {
+    const std::optional<int64_t> sum = try_add(bytes, file.bytes);
+    if (!sum) {
+      throw Error(ErrorCode::kMalformed,
+                  Problem{.message = "the sizes of the files add up to more than 63 bits hold",
+                          .source = name,
+                          .field = "files"});
+    }
+    bytes = *sum;
+  }
   out.json["files"] = Json::array();
   out.json["bytes"] = bytes;
   out.row("content hashes", counted(static_cast<int64_t>(files.size()), "file") + ", " + format_bytes(bytes));

@@ -42,8 +42,14 @@ std::optional<std::string> template_text(const Json& document, const std::string
     const std::string field = "chat_template[" + std::to_string(i) + "]";
     if (!entry.is_object()) wrong_type(source, field, "an object with a name and a template", entry);
     for (const char* member : {"name", "template"}) {
-      const Json value = entry.value(member, Json());
-      if (!value.is_string()) wrong_type(source, field + "." + member, "a text", value);
+      const auto value = entry.find(member);
+      if (value == entry.end()) {
+        throw Error(ErrorCode::kMalformed, Problem{.message = "is missing",
+                                                   .source = source,
+                                                   .field = field + "." + member,
+                                                   .expected = "a text"});
+      }
+      if (!value->is_string()) wrong_type(source, field + "." + member, "a text", *value);
     }
     if (entry["name"] == "default") return entry["template"].get<std::string>();
     names += (names.empty() ? "" : ", ") + printable(entry["name"].get<std::string>(), 40);

@@ -186,6 +186,13 @@ SentencePieceModel parse(std::string_view file, const std::string& source) {
   return out;
 }
 
+// Lines of base64 and a rank: "IQ== 0".
+bool is_tiktoken(std::string_view file) {
+  const std::string_view line = file.substr(0, file.find('\n'));
+  const size_t space = line.find(' ');
+  return line.size() < 100 && space != std::string_view::npos && line.substr(space + 1) == "0";
+}
+
 }  // namespace
 
 bool begins_as_sentencepiece(std::string_view file) {
@@ -199,6 +206,14 @@ bool begins_as_sentencepiece(std::string_view file) {
 }
 
 SentencePieceModel parse_sentencepiece(std::string_view file, const std::string& source) {
+  if (is_tiktoken(file)) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        Problem{.message = "is a vocabulary of tiktoken, which does not say how texts are cut into words",
+                .source = source,
+                .expected = "a SentencePiece model",
+                .hint = "take tokenizer.json of the same model"});
+  }
   try {
     return parse(file, source);
   } catch (const Error& error) {

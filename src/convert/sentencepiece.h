@@ -35,7 +35,8 @@ struct SentencePieceModel {
 bool begins_as_sentencepiece(std::string_view file);
 
 // Views of nothing outside: the model is copied. Throws Error kMalformed with the byte at which `file` is no
-// such message; `source` names it.
+// such message, kUnsupported when it is a vocabulary of tiktoken, which goes by the same name; `source` names
+// it.
 SentencePieceModel parse_sentencepiece(std::string_view file, const std::string& source);
 
 }  // namespace dovetail::convert

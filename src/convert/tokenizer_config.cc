@@ -38,9 +38,18 @@ void wrong_type(const char* source, std::string field, const char* expected, con
                 .actual = std::string(package::json_type_name(value))});
 }
 
+// Of what token_text() takes nothing from.
+void no_token(const char* source, std::string field, const Json& value, ProblemList& problems) {
+  const auto content = value.is_object() ? value.find("content") : value.end();
+  if (content != value.end()) return wrong_type(source, field + ".content", "a text", *content, problems);
+  if (!value.is_object())
+    return wrong_type(source, std::move(field), "a text, or an object with its \"content\"", value, problems);
+  problems.add(
+      {.message = "is missing", .source = source, .field = field + ".content", .expected = "a text"});
+}
+
 // The special tokens of a document, by their names there.
 Json special_tokens(const Json& document, const char* source, ProblemList& problems) {
-  constexpr const char* kToken = "a text, or an object with its \"content\"";
   Json out = Json::object();
   for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
     const auto found = document.find(name);
@@ -48,7 +57,7 @@ Json special_tokens(const Json& document, const char* source, ProblemList& probl
     if (const auto text = token_text(*found)) {
       out[name] = *text;
     } else {
-      wrong_type(source, name, kToken, *found, problems);
+      no_token(source, name, *found, problems);
     }
   }
   const auto more = document.find(kMore);
@@ -62,7 +71,7 @@ Json special_tokens(const Json& document, const char* source, ProblemList& probl
     if (const auto text = token_text((*more)[i])) {
       list.push_back(*text);
     } else {
-      wrong_type(source, std::string(kMore) + "[" + std::to_string(i) + "]", kToken, (*more)[i], problems);
+      no_token(source, std::string(kMore) + "[" + std::to_string(i) + "]", (*more)[i], problems);
     }
   }
   out[kMore] = std::move(list);

@@ -32,19 +32,7 @@ bool has(const fs::path& dir, const char* name) {
 }
 
 SentencePieceModel read_model(const fs::path& dir) {
-  const std::string bytes = read_file(dir / kModel, kMaxBytes);
-  // Lines of base64 and a rank: "IQ== 0".
-  const std::string_view line = std::string_view(bytes).substr(0, bytes.find('\n'));
-  const size_t space = line.find(' ');
-  if (line.size() < 100 && space != std::string_view::npos && line.substr(space + 1) == "0") {
-    throw Error(
-        ErrorCode::kUnsupported,
-        Problem{.message = "is a vocabulary of tiktoken, which does not say how texts are cut into words",
-                .source = kModel,
-                .expected = "a SentencePiece model",
-                .hint = "take tokenizer.json of the same model"});
-  }
-  return parse_sentencepiece(bytes, kModel);
+  return parse_sentencepiece(read_file(dir / kModel, kMaxBytes), kModel);
 }
 
 // What tokenizer.model says otherwise; empty: nothing.

@@ -49,6 +49,9 @@ void read_rope(const ConfigReader& text, Gemma3Config& out) {
   }
 }
 
+// Only the type: the checkpoint's tensors say whether it is true.
+void check_tied(const ConfigReader& part) { part.boolean("tie_word_embeddings", true); }
+
 void read_text(const ConfigReader& text, Gemma3Config& out) {
   out.vocab_size = static_cast<int32_t>(text.integer("vocab_size", 1, 1 << 24, 262208));
   out.hidden_size = static_cast<int32_t>(text.integer("hidden_size", 1, kMaxWidth, 2304));
@@ -76,6 +79,7 @@ void read_text(const ConfigReader& text, Gemma3Config& out) {
   const std::string activation = text.text("hidden_activation", "gelu_pytorch_tanh");
   if (activation != "gelu_pytorch_tanh")
     text.problem("hidden_activation", "not supported", "gelu_pytorch_tanh", printable(activation, 40));
+  check_tied(text);
   read_layers(text, out);
   read_rope(text, out);
 }
@@ -109,6 +113,7 @@ Gemma3Config parse(const ConfigReader& root) {
     read_text(root, out);
     return out;
   }
+  check_tied(root);
   if (const auto text = root.object("text_config", true)) read_text(*text, out);
   if (const auto vision = root.object("vision_config", false)) read_image(root, *vision, out);
   return out;
@@ -213,9 +218,7 @@ std::string canonical_gemma3_name(const std::string& name) {
 
 Gemma3Config parse_gemma3_config(const Json& config, const std::string& source) {
   std::vector<Problem> problems;
-  const ConfigReader root(config, source, "", problems);
-  root.boolean("tie_word_embeddings", true);  // must be one; the checkpoint's tensors say whether it is true
-  const Gemma3Config out = parse(root);
+  const Gemma3Config out = parse(ConfigReader(config, source, "", problems));
   if (!problems.empty()) throw Error(ErrorCode::kMalformed, std::move(problems));
   return out;
 }

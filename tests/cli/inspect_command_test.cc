@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <vector>
 
 #include "../temp_dir.h"
@@ -223,6 +224,10 @@ TEST_F(Inspect, Documents) {
   EXPECT_HAS(text(dir_ / "p/dovetail-hashes.json"), "verify --deep");
   EXPECT_HAS(error(write("dovetail-hashes.json", R"({"schema": "dovetail.content-hashes", "files": 1})")),
              "dovetail-hashes.json: schema_version: is missing");
+  Json huge = read_json(dir_ / "p/dovetail-hashes.json");
+  for (Json& file : huge["files"]) file["nbytes"] = std::numeric_limits<int64_t>::max();
+  EXPECT_HAS(error(write("dovetail-hashes.json", huge.dump())),
+             "dovetail-hashes.json: files: the sizes of the files add up to more than 63 bits hold");
   const Json config = json({(example / "config.json").string()});
   EXPECT_EQ(config["kind"], "config");
   EXPECT_EQ(config["conversions"].size(), models::quantizations().size());
@@ -288,6 +293,9 @@ TEST_F(Inspect, ADamagedSentencePieceModelIsSaidToBeThat) {
       "SentencePiece model, got what looks like data of an unknown kind)");
   EXPECT_HAS(error(write("tokenizer.model", "version https://git-lfs.github.com/spec/v1\n")),
              "got what looks like a Git LFS pointer");
+  EXPECT_HAS(error(write("tokenizer.model", "IQ== 0\nIg== 1\n")),
+             "tokenizer.model: is a vocabulary of tiktoken");
+  EXPECT_EQ(err_.find("damaged"), std::string::npos) << err_;
 }
 
 TEST_F(Inspect, DamagedFilesAreErrors) {

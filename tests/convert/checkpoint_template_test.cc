@@ -264,6 +264,7 @@ TEST(ChatTemplate, OfAnotherTypeIsAnErrorThatNamesFileAndField) {
       {R"({"chat_template": ["x"]})", "chat_template[0]: wrong type (expected an object"},
       {R"({"chat_template": [{"name": "a", "template": "x"}, {"name": "default", "template": null}]})",
        "chat_template[1].template: wrong type (expected a text, got null)"},
+      {R"({"chat_template": [{"name": "a"}]})", "chat_template[0].template: is missing (expected a text)"},
   };
   for (const char* file : {"tokenizer_config.json", "chat_template.json"}) {
     for (const auto& [text, expected] : cases) {

@@ -284,9 +284,14 @@ INSTANTIATE_TEST_SUITE_P(Families, AlwaysTied,
 
 TEST(OutputHead, OfAlwaysTiedFamiliesHasATruthValue) {
   for (const char* example : {"gemma3-tiny-shapes", "gemma4-tiny-speech"}) {
-    Json config = read_json(kExamples / example / "config.json");
-    config["tie_word_embeddings"] = "no";
-    EXPECT_NE(error_of([&] { plan_of(config); }).find("tie_word_embeddings"), std::string::npos);
+    for (const char* part : {"", "text_config"}) {
+      Json config = read_json(kExamples / example / "config.json");
+      (*part ? config[part] : config)["tie_word_embeddings"] = "no";
+      const std::string field = std::string(part) + (*part ? "." : "") + "tie_word_embeddings";
+      EXPECT_NE(error_of([&] { plan_of(config); }).find("config.json: " + field + ": not a boolean"),
+                std::string::npos)
+          << example << " " << field;
+    }
   }
 }
 

@@ -67,12 +67,14 @@ TEST_F(TokenizerConfig, DisagreementsAreNotedAndTheConfigurationCounts) {
 
 TEST_F(TokenizerConfig, WrongTypesAreNamed) {
   write("special_tokens_map.json", {{"bos_token", 5}, {"additional_special_tokens", {"a", nullptr}}});
-  write("tokenizer_config.json", {{"eos_token", {{"id", 2}}}, {"added_tokens_decoder", 1}});
+  write("tokenizer_config.json",
+        {{"eos_token", {{"id", 2}}}, {"unk_token", {{"content", 7}}}, {"added_tokens_decoder", 1}});
   const std::string text = error();
   EXPECT_HAS(text, "malformed");
   EXPECT_HAS(text, "special_tokens_map.json: bos_token: wrong type (expected a text");
   EXPECT_HAS(text, "special_tokens_map.json: additional_special_tokens[1]: wrong type");
-  EXPECT_HAS(text, "tokenizer_config.json: eos_token: wrong type");
+  EXPECT_HAS(text, "tokenizer_config.json: eos_token.content: is missing");
+  EXPECT_HAS(text, "tokenizer_config.json: unk_token.content: wrong type (expected a text, got an integer)");
   EXPECT_HAS(text, "tokenizer_config.json: added_tokens_decoder: wrong type");
   write("special_tokens_map.json", Json::array());
   EXPECT_HAS(error(), "special_tokens_map.json: wrong type (expected an object");

@@ -12,6 +12,7 @@
 #include "compile/codegen.h"
 #include "compile/toolchain.h"
 #include "contract/manifest.h"
+#include "models/mlc_config.h"
 #include "ops/ops.h"
 #include "package/chat_config.h"
 #include "package/package.h"
@@ -89,7 +90,15 @@ models::ModelPlan plan_package(const fs::path& package) {
   if (!manifest)
     return models::plan_without_manifest(config.model_type, config.model_config, quantization, source);
   const fs::path manifest_path = package / contract::kManifestFile;
-  models::ModelPlan plan = models::plan_model(config.model_config, quantization, source);
+  // MLC's own tools write a manifest too, beside the configuration in their form.
+  const bool mlc_form = config.model_config.is_object() && !config.model_config.contains("architectures");
+  models::ModelPlan plan =
+      models::plan_model(mlc_form ? models::config_from_mlc(config.model_type, config.model_config, source)
+                                  : config.model_config,
+                         quantization, source);
+  if (mlc_form)
+    plan.prefill_chunk_size =
+        std::min(plan.prefill_chunk_size, models::mlc_prefill_chunk(config.model_config, source));
   const contract::PackageManifest own = plan.manifest();
   std::vector<Problem> problems;
   const auto compare = [&](const char* field, const std::string& expected, const std::string& actual) {

@@ -70,7 +70,7 @@ const Form& find_form(const std::string& model_type, const std::string& source) 
   }
   throw Error(ErrorCode::kUnsupported,
               Problem{.message = "models of the type \"" + printable(model_type, 60) +
-                                 "\" can't be compiled from a package without a manifest",
+                                 "\" can't be compiled from a configuration in MLC's form",
                       .source = source,
                       .field = "model_type",
                       .expected = known,

@@ -1,9 +1,10 @@
 """Packages made by MLC's own tools, which have no manifest: every command takes them, `dovetail compile` and
-`dovetail logits` agree with reference logits.
+`dovetail logits` agree with reference logits. With a manifest beside MLC's configuration, the encoder of pictures is
+compiled too.
 
 logits.json holds what MLC's library computed: q0f16 and q4f16_1 in float16, q4f32_1 in float32 (its package holds the
 scales rounded to bfloat16). text_logits.json holds what make_text_logits.py computed in float64 from the package's
-files.
+files. picture_logits.json holds what MLC's library computed for a picture.
 """
 
 import json
@@ -14,6 +15,7 @@ import sys
 import tempfile
 
 import numpy
+import tvm_ffi
 
 # folder, document of reference logits, tolerance
 PACKAGES = [
@@ -77,6 +79,49 @@ def check_commands(dovetail, package):
     assert "does not take pictures" in text and "takes text only" in text, text
 
 
+def read_parameters(package, metadata):
+    """The parameters in the order of the library's metadata; those that MLC stores as bfloat16 are widened."""
+    stored = {}
+    for shard in json.loads((package / "tensor-cache.json").read_text())["records"]:
+        data = (package / shard["dataPath"]).read_bytes()
+        for record in shard["records"]:
+            values = data[record["byteOffset"] : record["byteOffset"] + record["nbytes"]]
+            assert record["dtype"] == "float32"
+            if record["format"] == "f32-to-bf16":
+                values = numpy.frombuffer(values, numpy.uint16).astype(numpy.uint32) << 16
+            stored[record["name"]] = numpy.frombuffer(values, numpy.float32).reshape(record["shape"])
+    return [tvm_ffi.from_dlpack(stored[parameter["name"]].copy()) for parameter in metadata["params"]]
+
+
+def check_picture(dovetail, data, work):
+    """A package of MLC's with a manifest: adapter and logits are those of MLC's library."""
+    package = work / "llava_tiny-manifest"
+    shutil.copytree(data / "llava_tiny/q0f32", package)
+    plan = json.loads(dovetail.run("plan", data / "llava_tiny/hf/config.json", "--quantization", "q0f32", "--json"))
+    (package / "mlc-model-manifest.json").write_text(json.dumps(plan["manifest"]))
+    dovetail.run("compile", package, "--cpu", "x86-64-v3")
+    text = dovetail.run("verify", package, "--deep")
+    assert "fits" in text and "The package is whole." in text and "takes text only" not in text, text
+
+    library = tvm_ffi.load_module(str(next((package / "lib").glob("*.so"))))
+    params = read_parameters(package, json.loads(library["_metadata"]()))
+    reference = json.loads((package / "picture_logits.json").read_text())
+    ids = numpy.array(reference["prompt_ids"], numpy.int32)
+    pixels = numpy.fromfile(package / "picture_1x56x56x3_u8.bin", numpy.uint8).reshape(1, 56, 56, 3)
+    rows = numpy.from_dlpack(library["image_embed"](tvm_ffi.from_dlpack(pixels), params)).copy()
+    embeddings = numpy.from_dlpack(library["embed"](tvm_ffi.from_dlpack(ids), params)).copy()
+    embeddings[ids == 310] = rows  # image_token_index of its configuration
+    cache = library["create_tir_paged_kv_cache"](*(tvm_ffi.Shape((size,)) for size in (1, 256, 256, 16, 0)))
+    library["kv_state_add_sequence"](cache, 0)
+    library["kv_state_begin_forward"](cache, tvm_ffi.Shape((0,)), tvm_ffi.Shape((len(ids),)))
+    logits, _ = library["prefill"](tvm_ffi.from_dlpack(embeddings[None]), cache, params)
+    for name, actual, expected in (("rows", rows, reference["image_embed"]),
+                                   ("logits", numpy.from_dlpack(logits), reference["prefill_logits"])):
+        difference = float(numpy.abs(actual.ravel() - numpy.array(expected)).max())
+        print(f"{package.name}, {name}: within {difference:.2e}")
+        assert difference <= 1e-4, f"{name}: {difference}"
+
+
 def main():
     dovetail, data = Tool(sys.argv[1]), pathlib.Path(sys.argv[2])
     with tempfile.TemporaryDirectory() as folder:
@@ -89,6 +134,9 @@ def main():
             print(f"{name}: within {difference:.2e}")
             assert difference <= tolerance, f"{name}: {difference} exceeds {tolerance}"
             check_commands(dovetail, package)
+        # Python has no sanitizer runtime, which the library of a slow build needs before all others.
+        if "--few" not in sys.argv:
+            check_picture(dovetail, data, work)
         # The file's older name.
         package = work / "llama_tiny-q4f16_1"
         (package / "tensor-cache.json").rename(package / "ndarray-cache.json")

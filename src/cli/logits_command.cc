@@ -37,6 +37,11 @@ engine::Engine::Logits compute(const LogitsArguments& arguments) {
   return session.engine->logits(conversation, arguments.reply_ids);
 }
 
+// Of an empty value CLI11 makes a 0.
+std::string check_token_id(const std::string& text) {
+  return text.empty() ? "an empty value is no token id" : std::string();
+}
+
 void run_logits(const LogitsArguments& arguments) {
   const engine::Engine::Logits logits = compute(arguments);
   const std::vector<int64_t> ids(logits.prompt_ids.begin(), logits.prompt_ids.end());
@@ -63,12 +68,14 @@ void add_logits_command(CLI::App& app, int&) {
   prompt
       ->add_option("--prompt-ids", arguments->prompt_ids,
                    "Token ids of the whole prompt, separated by commas, instead of a message")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(check_token_id);
   prompt->require_option(1);
   add_media_options(*command, arguments->media);
   command->add_option("--reply-ids", arguments->reply_ids, "Token ids of the reply, separated by commas")
       ->delimiter(',')
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->check(check_token_id);
   command->add_option("--threads", arguments->engine.threads, "Default: all processors of this process")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--exact", arguments->engine.exact, "Compute with float32 activations");

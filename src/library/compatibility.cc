@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "contract/match.h"
 #include "package/package.h"
+#include "package/paths.h"
 
 namespace dovetail::library {
 namespace {
@@ -139,10 +140,11 @@ PackageDocuments read_package_documents(const std::filesystem::path& dir) {
     contract::add_chat_config(context, read_file(dir / contract::kChatConfigFile, kLimit));
     documents.dimensions = std::move(context.named_dimensions);
   });
-  part([&] {
-    const std::filesystem::path path = dir / package::tensor_cache_file(dir);
-    documents.tensors = package::TensorCache::parse(read_file(path, kLimit), path.string());
-  });
+  part([&] { documents.tensors = package::TensorCache::open(dir); });
+  for (const std::string& file : documents.chat_config.tokenizer_files) {
+    if (std::optional<Problem> bad = package::bad_package_file(dir, file))
+      problems.push_back(std::move(*bad));
+  }
   if (!problems.empty()) throw Error(code, std::move(problems));
   return documents;
 }

@@ -24,7 +24,8 @@ struct PackageDocuments {
   package::TensorCache tensors;
 };
 
-// Throws Error with all problems of all documents.
+// Maps the shards, reads no weights. Throws Error with all problems of all documents, and all files that are
+// missing.
 PackageDocuments read_package_documents(const std::filesystem::path& dir);
 
 // The program that a library has by the names of its functions, as MLC's engines take it where there is no

@@ -118,7 +118,7 @@ Model open_model(const std::filesystem::path& package, const std::optional<std::
               .task = std::move(task),
               .chat_config = std::move(documents.chat_config),
               .tokenizer = package::Tokenizer::from_file(package / "tokenizer.json"),
-              .weights = package::TensorCache::open(package),
+              .weights = std::move(documents.tensors),
               .library = std::move(loaded),
               .program = std::move(program)};
   package::check_weights(package, model.weights);

@@ -150,6 +150,10 @@ TEST_F(ModelTest, AllMissingDocumentsAreNamedAtOnce) {
   std::filesystem::remove(package() / "mlc-chat-config.json");
   std::filesystem::remove(package() / "tensor-cache.json");
   expect_all(refusal(), {"mlc-chat-config.json", "tensor-cache.json"});
+  test::write_fake_package(package());
+  std::filesystem::remove(package() / "tokenizer.json");
+  std::filesystem::remove(package() / "params_shard_0.bin");
+  expect_all(refusal(), {"tokenizer.json", "params_shard_0.bin", "fetch or convert the package again"});
 }
 
 // The specification: "A model without a manifest loads as before", "a manifest that is malformed or does not

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "base/progress.h"
 #include "cli/commands.h"
@@ -13,6 +14,7 @@
 #include "cli/report.h"
 #include "contract/artifact.h"
 #include "contract/manifest.h"
+#include "convert/gguf_model.h"
 #include "models/plan.h"
 
 namespace dovetail::cli {
@@ -81,11 +83,23 @@ void print_plan(const models::ModelPlan& plan, models::Target target) {
 }
 
 void run_plan(const PlanOptions& options) {
+  const models::Quantization& quantization = quantization_argument(options.quantization);
   fs::path path = options.model;
   std::error_code ec;
   if (fs::is_directory(path, ec)) path /= "config.json";
-  const models::ModelPlan plan =
-      models::plan_model(read_json(path), quantization_argument(options.quantization), path.string());
+  if (convert::is_gguf(path))
+    throw Error(ErrorCode::kUnsupported,
+                Problem{.message = "a GGUF file has no config.json",
+                        .source = path.string(),
+                        .hint = "'dovetail inspect' shows what becomes of it under every quantization"});
+  if (!fs::exists(path, ec))
+    throw Error(
+        ErrorCode::kNotFound,
+        Problem{.message = "file is missing",
+                .source = path.string(),
+                .hint = "give a checkpoint's config.json or its folder; 'dovetail inspect' shows what a "
+                        "package holds"});
+  const models::ModelPlan plan = models::plan_model(read_json(path), quantization, path.string());
   const models::Target target = options.target == "webgpu" ? models::Target::kWebGpu : models::Target::kCpu;
   if (options.json) {
     std::printf("%s\n", plan_json(plan, target).dump(2).c_str());

@@ -185,7 +185,17 @@ void check_folder(const fs::path& dir) {
     if (dir.extension() == ".safetensors") problem.hint = "give the folder that the file is in";
     throw Error(ErrorCode::kNotFound, std::move(problem));
   }
-  if (!fs::exists(dir / kConfig, ec)) refuse_adapter(dir);
+  if (!fs::exists(dir / kConfig, ec)) {
+    refuse_adapter(dir);
+    if (fs::exists(dir / "mlc-chat-config.json", ec))
+      throw Error(
+          ErrorCode::kNotFound,
+          Problem{.message = "the folder is a package already, not a checkpoint",
+                  .source = dir.string(),
+                  .expected = "config.json and the model's weights",
+                  .hint = "'dovetail inspect' shows what it holds; a package of another quantization is "
+                          "made from the checkpoint"});
+  }
   const auto found = [&](const char* name) { return fs::is_regular_file(dir / name, ec); };
   std::vector<Problem> problems;
   for (const char* name : {kConfig, "tokenizer.json"}) {

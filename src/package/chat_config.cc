@@ -1,6 +1,7 @@
 #include "package/chat_config.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include "base/file.h"
 #include "package/paths.h"
@@ -179,6 +180,9 @@ ChatConfig parse_chat_config(std::string_view json, const std::string& source) {
 
 ChatConfig read_chat_config(const std::filesystem::path& dir) {
   if (std::optional<Problem> bad = bad_package_file(dir, std::string(kChatConfigFile))) {
+    std::error_code ec;
+    if (std::filesystem::exists(dir / "config.json", ec))
+      bad->hint = "this looks like a checkpoint: make a package of it with 'dovetail convert'";
     throw Error(ErrorCode::kNotFound, std::move(*bad));
   }
   return parse_chat_config(read_file(dir / kChatConfigFile, kMaxDocumentBytes));

@@ -21,6 +21,7 @@
 #include "base/progress.h"
 #include "base/similar.h"
 #include "cli/commands.h"
+#include "cli/help.h"
 #include "ops/ops.h"
 
 namespace dovetail::cli {
@@ -80,26 +81,28 @@ void refuse_unknown_command(const CLI::App& app, std::span<const char* const> wo
 int run_app(int argc, const char* const* argv) {
   CLI::App app{"Dovetail converts, compiles and runs language models that listen and see.", "dovetail"};
   app.set_version_flag("--version", "dovetail " DOVETAIL_VERSION);
+  app.formatter(help_formatter());  // commands take it over when they are added
   app.require_subcommand(1);
   int exit_code = 0;
-  add_doctor_command(app, exit_code);
-  add_logits_command(app, exit_code);
   add_plan_command(app, exit_code);
-  add_bench_command(app, exit_code);
-  add_chat_command(app, exit_code);
-  add_compile_command(app, exit_code);
   add_convert_command(app, exit_code);
+  add_compile_command(app, exit_code);
   add_verify_command(app, exit_code);
   add_inspect_command(app, exit_code);
-  add_eval_command(app, exit_code);
+  add_chat_command(app, exit_code);
   add_contract_command(app, exit_code);
+  add_logits_command(app, exit_code);
+  add_eval_command(app, exit_code);
+  add_bench_command(app, exit_code);
+  add_doctor_command(app, exit_code);
   // Also for commands that run no kernel: a misspelt level is no wish for the best one.
   if (std::getenv("DOVETAIL_CPU") != nullptr) ops::best_level();
   refuse_unknown_command(app, std::span(argv, static_cast<size_t>(argc)).subspan(1));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (app.exit(error) != 0) return 2;
+    if (error.get_exit_code() != 0) refuse_usage(app, error);
+    app.exit(error);  // prints what --help or --version ask for
   }
   check_standard_output();
   return exit_code;

@@ -73,11 +73,13 @@ void print_statistics(const engine::Reply& reply) {
   if (timings.adapter_seconds > 0) {
     std::fprintf(stderr, "media: encoded in %s\n", format_seconds(timings.adapter_seconds).c_str());
   }
-  const int64_t decoded = std::max<int64_t>(usage.completion_tokens - 1, 0);
-  std::fprintf(
-      stderr, "reply: %s (%s), first after %s, then %s\n", counted(usage.completion_tokens, "token").c_str(),
-      std::string(engine::finish_reason_name(reply.finish_reason)).c_str(),
-      format_seconds(timings.first_token_seconds).c_str(), rate(decoded, timings.decode_seconds).c_str());
+  // One token says nothing about the rate of the next ones.
+  const int64_t decoded = usage.completion_tokens - 1;
+  std::fprintf(stderr, "reply: %s (%s), first after %s%s\n",
+               counted(usage.completion_tokens, "token").c_str(),
+               std::string(engine::finish_reason_name(reply.finish_reason)).c_str(),
+               format_seconds(timings.first_token_seconds).c_str(),
+               decoded > 0 ? (", then " + rate(decoded, timings.decode_seconds)).c_str() : "");
 }
 
 void print_json(const engine::Reply& reply, const engine::GenerateOptions& options) {

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "compile/compile.h"
+#include "ops/ops.h"
 
 namespace dovetail::cli {
 namespace {
@@ -25,8 +26,11 @@ void run_compile(const CompileOptions& options) {
   const std::filesystem::path output = options.output.empty()
                                            ? compile::default_library_path(options.package, plan)
                                            : std::filesystem::path(options.output);
+  std::string names;
+  for (const ops::Level level : levels)
+    names += (names.empty() ? "" : ",") + std::string(ops::level_name(level));
   std::fprintf(stderr, "compiling %s %s for %s …\n", plan.model_type.c_str(),
-               std::string(plan.quantization->name).c_str(), options.levels.c_str());
+               std::string(plan.quantization->name).c_str(), names.c_str());
   const compile::CompileResult result = compile::compile_library(plan, levels, output, interrupt.flag());
   std::fprintf(stderr, "wrote %s (%s) in %s with %s\n", result.library.c_str(),
                format_bytes(result.bytes).c_str(), format_seconds(result.seconds).c_str(),

@@ -5,6 +5,7 @@
 #include <tvm/ffi/c_api.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -64,7 +65,9 @@ Finding check_compiler() {
     finding.ok = result.exit_code == 0;
     finding.text = toolchain.compiler_version;
     if (!finding.ok) {
-      finding.text += " can't build a small library: " + printable(result.output);
+      std::string output = result.output;
+      std::replace(output.begin(), output.end(), '\n', ' ');
+      finding.text += " can't build a small library: " + printable(output);
       finding.advice = "install g++ (Debian: apt-get install g++), or set CXX to a C++20 compiler";
     }
   } catch (const Error& error) {

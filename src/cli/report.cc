@@ -15,39 +15,10 @@ namespace {
 constexpr size_t kLabelWidth = 22;
 constexpr size_t kPartWidth = 56;
 
-// 0: not a terminal.
-size_t terminal_columns() {
-  winsize size{};
-  if (::isatty(STDOUT_FILENO) != 1 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
-  return size.ws_col;
-}
-
 // Columns that UTF-8 text takes, one per code point.
 size_t width_of(std::string_view text) {
   return static_cast<size_t>(std::count_if(
       text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0u) != 0x80u; }));
-}
-
-std::string wrapped(std::string_view text, size_t indent, size_t columns) {
-  if (columns < indent + 20) return std::string(text);
-  std::string out;
-  size_t used = indent;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
-    const std::string_view word = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    const size_t width = width_of(word);
-    if (used > indent && used + 1 + width > columns) {
-      out += "\n" + std::string(indent, ' ');
-      used = indent;
-    } else if (!out.empty()) {
-      out += ' ';
-      ++used;
-    }
-    out += word;
-    used += width;
-  }
-  return out;
 }
 
 // "model.layers.3.mlp.down_proj.q_weight" becomes "model.layers.*.mlp".
@@ -77,6 +48,34 @@ struct Part {
 };
 
 }  // namespace
+
+size_t terminal_columns() {
+  winsize size{};
+  if (::isatty(STDOUT_FILENO) != 1 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
+}
+
+std::string wrapped(std::string_view text, size_t indent, size_t columns) {
+  if (columns < indent + 20) return std::string(text);
+  std::string out;
+  size_t used = indent;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const size_t width = width_of(word);
+    if (used > indent && used + 1 + width > columns) {
+      out += "\n" + std::string(indent, ' ');
+      used = indent;
+    } else if (!out.empty()) {
+      out += ' ';
+      ++used;
+    }
+    out += word;
+    used += width;
+  }
+  return out;
+}
 
 void print_row(std::string_view label, std::string_view value) {
   const bool bold = terminal_colors(STDOUT_FILENO);

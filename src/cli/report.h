@@ -1,6 +1,7 @@
 // Readable output of the commands that describe something: aligned rows and a table of a model's parts.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -14,6 +15,13 @@ void print_row(std::string_view label, std::string_view value);
 
 // A heading above rows that belong together.
 void print_heading(std::string_view text);
+
+// Columns of the terminal that stdout is; 0: it is none.
+size_t terminal_columns();
+
+// `text` broken at spaces, for a place where `indent` columns are taken: lines after the first begin with so
+// many blanks.
+std::string wrapped(std::string_view text, size_t indent, size_t columns);
 
 // "1 tensor", "25 tensors".
 std::string counted(int64_t count, std::string_view noun);

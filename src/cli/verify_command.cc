@@ -64,9 +64,11 @@ void run_verify(const VerifyArguments& arguments) {
   print_row("package", arguments.package);
   print_row("files", std::to_string(report.files) + ", " + format_bytes(report.bytes));
   if (report.tensors > 0) print_row("weights", counted(report.tensors, "tensor"));
-  print_row("content", arguments.deep
-                           ? format_bytes(report.hashed_bytes) + " read and compared with the hashes"
-                           : std::string("sizes compared; --deep reads every byte"));
+  print_row("content",
+            !arguments.deep ? std::string("sizes compared; --deep reads every byte")
+            : report.listed
+                ? format_bytes(report.hashed_bytes) + " read and compared with the hashes"
+                : format_bytes(report.hashed_bytes) + " read; there are no hashes but the shards'");
   if (problems.empty()) {
     const std::vector<fs::path> libraries = arguments.library.empty()
                                                 ? library::package_libraries(dir)

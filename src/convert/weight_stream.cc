@@ -297,8 +297,9 @@ class Stream {
                        out + row * mapped.cols * dtype_bytes(dtype));
       }
     }
-    // A single value may be infinite: a limit that does not limit.
-    if (mapped.elements() == 1) return !std::isnan(load_value(dtype, out, 0));
+    // A value without dimensions may be infinite: a limit that does not limit.
+    if (plan_.parameters[weight(index).first_parameter].shape.empty())
+      return !std::isnan(load_value(dtype, out, 0));
     return first_non_finite(dtype, out, (end - begin) * mapped.cols) < 0;
   }
 

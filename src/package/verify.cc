@@ -90,6 +90,7 @@ class Verifier {
       problems_.add(error.problems());
       return;
     }
+    report_.listed = true;
     for (const std::string& file : files_) {
       if (!hashes_.contains(file)) problems_.add({.message = "is not listed in " + name, .source = file});
     }
@@ -254,7 +255,7 @@ class Verifier {
       const int64_t bad = first_non_finite(type, values, tensor.elements());
       if (bad < 0) continue;
       const bool nan = std::isnan(load_value(type, values, bad));
-      if (!nan && tensor.elements() == 1) continue;
+      if (!nan && tensor.shape.empty()) continue;  // a limit that does not limit
       found.push_back(
           {.message = std::string("value ") + std::to_string(bad) + " is " + (nan ? "NaN" : "infinite"),
            .source = shard.file,

@@ -19,11 +19,12 @@ struct VerifyReport {
   int64_t bytes = 0;  // of these files
   int64_t tensors = 0;
   int64_t hashed_bytes = 0;  // 0 unless deep
+  bool listed = false;       // there is a list of hashes that can be read
 };
 
 // Runs nothing of the package. `deep` reads every file: SHA-256 of all, MD5 of the shards, and every float
-// value (NaN nowhere; infinity only where a tensor is one value, a limit that does not limit). Throws Error
-// kNotFound when there is no such folder, and kCancelled.
+// value (NaN nowhere; infinity only where a tensor has no dimensions, a limit that does not limit). Throws
+// Error kNotFound when there is no such folder, and kCancelled.
 VerifyReport verify_package(const std::filesystem::path& dir, bool deep,
                             const std::atomic<bool>* cancel = nullptr);
 

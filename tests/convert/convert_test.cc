@@ -290,7 +290,8 @@ TEST(Convert, GeneratedValuesAreWrittenAsTheyAre) {
 TEST(Convert, RefusesValuesThatAreNotFiniteOrDoNotFit) {
   TempDir temp;
   TestTensor big = bf16_tensor("big", {4, 40}), nan = bf16_tensor("nan", {7}),
-             inf = bf16_tensor("inf", {2, 64}), limit = bf16_tensor("limit", {});
+             inf = bf16_tensor("inf", {2, 64}), limit = bf16_tensor("limit", {}),
+             scale = bf16_tensor("scale", {1});
   const auto put = [](TestTensor& tensor, size_t index, float value) {
     const uint16_t bits = f32_to_bf16(value);
     std::memcpy(tensor.bytes.data() + 2 * index, &bits, 2);
@@ -299,10 +300,12 @@ TEST(Convert, RefusesValuesThatAreNotFiniteOrDoNotFit) {
   put(nan, 3, std::numeric_limits<float>::quiet_NaN());
   put(inf, 70, -std::numeric_limits<float>::infinity());
   put(limit, 0, std::numeric_limits<float>::infinity());  // a limit that does not limit is fine
-  write_checkpoint(temp / "hf", {big, nan, inf, limit});
+  put(scale, 0, std::numeric_limits<float>::infinity());
+  write_checkpoint(temp / "hf", {big, nan, inf, limit, scale});
   const std::vector<models::Weight> weights = {
       weight_from("big", {4, 40}, {"big"}), weight_from("nan", {7}, {"nan"}),
-      weight_from("inf", {2, 64}, {"inf"}), weight_from("limit", {}, {"limit"})};
+      weight_from("inf", {2, 64}, {"inf"}), weight_from("limit", {}, {"limit"}),
+      weight_from("scale", {1}, {"scale"})};
   for (const char* quantization : {"q4f16_1", "q0f16"}) {
     const models::ModelPlan plan = make_plan(quantization, weights);
     const std::string message = convert_error(plan, options_for(plan, temp / "hf", temp / "p"));
@@ -310,6 +313,7 @@ TEST(Convert, RefusesValuesThatAreNotFiniteOrDoNotFit) {
     EXPECT_HAS(message, "big: value 999424 at [1, 37] does not fit into float16");
     EXPECT_HAS(message, "model.safetensors: nan: value at [3] is NaN");
     EXPECT_HAS(message, "inf: value at [1, 6] is infinite");
+    EXPECT_HAS(message, "scale: value at [0] is infinite");
     EXPECT_EQ(message.find("limit:"), std::string::npos);
     EXPECT_EQ(files_in(temp.path()), std::vector<std::string>{"hf"});
   }

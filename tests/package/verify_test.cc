@@ -223,6 +223,18 @@ TEST_F(VerifyTest, ValuesThatAreNotFinite) {
   EXPECT_HAS(problems(true), "params_shard_0.bin: audio_tower.conv.weight: value 0 is NaN");
 }
 
+TEST(Verify, ALimitMayBeInfiniteAScaleMayNot) {
+  const TempDir temp;
+  TensorCacheWriter writer(temp.path());
+  const float infinite = std::numeric_limits<float>::infinity();
+  for (const auto& [name, shape] : {std::pair{"limit", std::vector<int64_t>{}}, {"scale", {1}}})
+    writer.write(writer.begin(name, shape, DType::kFloat32), std::as_bytes(std::span(&infinite, 1)));
+  writer.finish(2);
+  const std::string text = text_of(verify_package(temp.path(), true));
+  EXPECT_HAS(text, "params_shard_0.bin: scale: value 0 is infinite");
+  EXPECT_EQ(text.find("limit"), std::string::npos) << text;
+}
+
 TEST_F(VerifyTest, HashListsThatAreNotTheirs) {
   Json list = read_json(dir() / kHashesFile);
   list["files"][0]["path"] = "../outside";

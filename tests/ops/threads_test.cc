@@ -114,17 +114,18 @@ TEST(Threads, SameBitsForAnyNumber) {
   }
 }
 
-// Very many rows of x are cut along x, not along the weights.
-TEST(Threads, SameBitsForVeryManyRows) {
+// Many rows of x, 96 for each thread or more, are cut along x, not along the weights.
+TEST(Threads, SameBitsForManyRows) {
   for (const Level level : {Level::kReference, Level::kAvx2, Level::kAvx512}) {
     if (!cpu_supports(level)) continue;
     SCOPED_TRACE(level_name(level));
     Random random(2);
-    const int64_t m = 1030, k = 45, n = 67;
+    const int64_t most = 1030, k = 45, n = 67;
     const OwnedMatrix dense = random_dense(random, n, k, Matrix::Type::kF16),
                       grouped = random_grouped(random, Matrix::Type::kQ4, 21, k);
-    const Guarded<float> x = random_floats(random, static_cast<size_t>(m * k));
-    for (const int threads : {1, 3}) {
+    const Guarded<float> x = random_floats(random, static_cast<size_t>(most * k));
+    for (const auto& [threads, m] :
+         {std::pair<int, int64_t>{1, 95}, {1, 97}, {2, 191}, {2, 193}, {4, 577}, {1, most}, {3, most}}) {
       Context context(level, threads);
       context.precision = Precision::kExact;
       Guarded<float> y(static_cast<size_t>(m * n)), z(static_cast<size_t>(m * 21));
@@ -132,12 +133,14 @@ TEST(Threads, SameBitsForVeryManyRows) {
       matmul(context, x.data(), m, products);
       EXPECT_EQ(context.float_products.operations, 2 * m * k * (n + 21));
       EXPECT_EQ(context.int8_products.operations, 0);
-      for (const int64_t row : {0, 1, 119, 120, 514, 1029}) {
+      for (int64_t row = 0; row < m; ++row) {
         std::vector<float> alone(static_cast<size_t>(n)), other(21);
         matmul(context, x.data() + row * k, 1, dense.matrix, alone.data());
         matmul(context, x.data() + row * k, 1, grouped.matrix, other.data());
-        EXPECT_EQ(std::memcmp(alone.data(), y.data() + row * n, alone.size() * sizeof(float)), 0) << row;
-        EXPECT_EQ(std::memcmp(other.data(), z.data() + row * 21, other.size() * sizeof(float)), 0) << row;
+        ASSERT_EQ(std::memcmp(alone.data(), y.data() + row * n, alone.size() * sizeof(float)), 0)
+            << threads << " threads, row " << row << " of " << m;
+        ASSERT_EQ(std::memcmp(other.data(), z.data() + row * 21, other.size() * sizeof(float)), 0)
+            << threads << " threads, row " << row << " of " << m;
       }
     }
   }

@@ -33,6 +33,28 @@ namespace {
                                       .hint = "choose another output folder, or remove this one first"});
 }
 
+// Of an empty folder that is to be replaced: its own name, no link and no ".". Refuses one that rename()
+// can't replace, and the current folder, which would be gone for the shell.
+fs::path replaceable(const fs::path& path) {
+  std::error_code ec;
+  const fs::path folder = fs::canonical(path, ec);
+  if (ec)
+    throw Error(ErrorCode::kIo, Problem{.message = "is a symbolic link to nothing",
+                                        .source = path.string(),
+                                        .hint = "choose another output folder, or remove this link first"});
+  struct stat info {
+  }, above{};
+  const bool mounted = ::stat(folder.c_str(), &info) == 0 &&
+                       ::stat(folder.parent_path().c_str(), &above) == 0 && info.st_dev != above.st_dev;
+  const bool current = fs::equivalent(folder, fs::current_path(ec), ec);
+  if (mounted || current)
+    throw Error(ErrorCode::kIo, Problem{.message = current ? "output is the current folder"
+                                                           : "output is where a disk is mounted",
+                                        .source = path.string(),
+                                        .hint = "give the name of a folder in it"});
+  return folder;
+}
+
 // Owns a file descriptor.
 struct Descriptor {
   int fd = -1;
@@ -165,6 +187,7 @@ AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
   std::error_code ec;
   if (fs::exists(path_, ec) && !(fs::is_directory(path_, ec) && fs::is_empty(path_, ec)))
     throw_occupied(path_);
+  if (fs::exists(fs::symlink_status(path_, ec))) path_ = replaceable(path_);
   fs::create_directories(path_.has_parent_path() ? path_.parent_path() : fs::path("."), ec);
   staging_ = temporary_name(path_);
   fs::create_directory(staging_, ec);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <system_error>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -82,10 +83,23 @@ std::vector<ops::Level> parse_levels(const std::string& text) {
   return out;
 }
 
+namespace {
+
+const models::Quantization& quantization_of(const package::ChatConfig& config, const fs::path& path) try {
+  return models::find_quantization(config.quantization);
+} catch (const Error& error) {
+  Problem problem = error.problems().front();
+  problem.source = path.string();
+  problem.field = "quantization";
+  throw Error(ErrorCode::kUnsupported, std::move(problem));
+}
+
+}  // namespace
+
 models::ModelPlan plan_package(const fs::path& package) {
   const package::ChatConfig config = package::read_chat_config(package);
   const std::string source = (package / package::kChatConfigFile).string() + " model_config";
-  const models::Quantization& quantization = models::find_quantization(config.quantization);
+  const models::Quantization& quantization = quantization_of(config, package / package::kChatConfigFile);
   const std::optional<contract::PackageManifest> manifest = package::read_manifest(package);
   if (!manifest)
     return models::plan_without_manifest(config.model_type, config.model_config, quantization, source);

@@ -73,6 +73,34 @@ TEST_F(FileTest, AtomicDirectoryAppearsOnlyOnCommit) {
   EXPECT_THROW(AtomicDirectory(dir_ / "pkg"), Error);
 }
 
+TEST_F(FileTest, AtomicDirectoryReplacesEmptyFoldersThatCanBeReplaced) {
+  fs::create_directory(dir_ / "empty");
+  fs::create_directory_symlink("empty", dir_ / "link");
+  AtomicDirectory out(dir_ / "link");
+  write_file_atomic(out.staging() / "x", "1");
+  out.commit();
+  EXPECT_EQ(read_file(dir_ / "empty" / "x"), "1");
+  EXPECT_TRUE(fs::is_symlink(dir_ / "link"));
+  const auto refusal = [](const fs::path& path) {
+    try {
+      AtomicDirectory{path};
+    } catch (const Error& error) {
+      return error.problems().front().message;
+    }
+    return std::string();
+  };
+  fs::create_symlink("nothing", dir_ / "lost");
+  EXPECT_EQ(refusal(dir_ / "lost"), "is a symbolic link to nothing");
+  fs::create_directory(dir_ / "here");
+  const fs::path before = fs::current_path();
+  fs::current_path(dir_ / "here");
+  EXPECT_EQ(refusal("."), "output is the current folder");
+  EXPECT_EQ(refusal(dir_ / "here"), "output is the current folder");
+  fs::current_path(before);
+  EXPECT_EQ(refusal(dir_ / "here"), "");
+  EXPECT_EQ(entries(), 4);
+}
+
 TEST_F(FileTest, FullDiskIsAnErrorWithAHint) {
   if (!fs::exists("/dev/full")) GTEST_SKIP();
   fs::create_symlink("/dev/full", dir_ / "full");

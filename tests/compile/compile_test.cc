@@ -153,6 +153,13 @@ TEST_F(TempFolder, APackageOfAnotherVersionIsRefused) {
   EXPECT_NE(text.find("parameter_schema_id"), std::string::npos) << text;
   EXPECT_NE(text.find("convert the checkpoint again"), std::string::npos) << text;
   EXPECT_NE(error_of([&] { plan_package(folder_ / "nothing"); }), "");
+  std::string config = read_file(package / "mlc-chat-config.json");
+  config.replace(config.find("\"q4f16_1\""), 9, "\"q4f16_ft\"");
+  write_file_atomic(package / "mlc-chat-config.json", config);
+  const std::string unknown = error_of([&] { plan_package(package); });
+  EXPECT_NE(unknown.find("mlc-chat-config.json: quantization: unknown quantization \"q4f16_ft\""),
+            std::string::npos)
+      << unknown;
 }
 
 TEST_F(TempFolder, CompilesWithinAMinuteAndReplacesTheOldLibrary) {

@@ -70,10 +70,13 @@ Problem link_to_nothing(const fs::path& link) {
           .hint = "the download is incomplete: download the model again"};
 }
 
-bool is_lfs_pointer(const fs::path& path) {
+void check_no_pointer(const fs::path& path, std::vector<Problem>& problems) {
   const std::shared_ptr<const MappedFile> file = MappedFile::open(path);
   const std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
-  return text.starts_with("version https://git-lfs");
+  if (text.starts_with("version https://git-lfs"))
+    problems.push_back({.message = "is a Git LFS pointer, not the file itself",
+                        .source = path.string(),
+                        .hint = "fetch the files with \"git lfs pull\""});
 }
 
 void refuse_adapter(const fs::path& dir) {
@@ -203,11 +206,7 @@ void check_folder(const fs::path& dir) {
     const bool model_alone =
         tokenizer && !fs::exists(fs::symlink_status(dir / name, ec)) && found("tokenizer.model");
     if (model_alone || found(name)) {
-      const fs::path file = dir / (model_alone ? "tokenizer.model" : name);
-      if (is_lfs_pointer(file))
-        problems.push_back({.message = "is a Git LFS pointer, not the file itself",
-                            .source = file.string(),
-                            .hint = "fetch the files with \"git lfs pull\""});
+      check_no_pointer(dir / (model_alone ? "tokenizer.model" : name), problems);
       continue;
     }
     Problem problem{.message = "file is missing", .source = (dir / name).string()};
@@ -229,7 +228,10 @@ void check_folder(const fs::path& dir) {
         "chat_template.jinja", "chat_template.json", "preprocessor_config.json", "processor_config.json"}) {
     if (fs::is_symlink(dir / name, ec) && !fs::exists(dir / name, ec))
       problems.push_back(link_to_nothing(dir / name));
+    if (found(name)) check_no_pointer(dir / name, problems);
   }
+  if (found("tokenizer.json") && found("tokenizer.model"))
+    check_no_pointer(dir / "tokenizer.model", problems);
   if (!problems.empty()) throw Error(ErrorCode::kNotFound, std::move(problems));
 }
 

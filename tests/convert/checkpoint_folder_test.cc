@@ -183,6 +183,13 @@ TEST_F(HubCache, SaysWhatItLacks) {
 TEST_F(CheckpointFolder, PointersOfGitLfsAndDamagedTokenizersAreSaidToBeThat) {
   write_whole();
   const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n";
+  // What is not needed, too: it would be copied, or count before another file.
+  for (const char* name : {"tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
+                           "added_tokens.json", "chat_template.jinja"}) {
+    write_text(hf() / name, pointer);
+    EXPECT_HAS(error(), std::string(name) + ": is a Git LFS pointer, not the file itself");
+    fs::remove(hf() / name);
+  }
   write_text(hf() / "tokenizer.json", pointer);
   EXPECT_HAS(error(), "tokenizer.json: is a Git LFS pointer, not the file itself");
   fs::remove(hf() / "tokenizer.json");

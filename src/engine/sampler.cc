@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <string>
 
 #include "base/error.h"
@@ -9,13 +10,19 @@
 namespace dovetail::engine {
 namespace {
 
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
 void check_range(const char* name, double value, double low, bool low_included, double high) {
   const bool above = low_included ? value >= low : value > low;
   if (above && value <= high) return;
   throw Error(ErrorCode::kUsage, Problem{.message = std::string(name) + " is out of range",
-                                         .expected = (low_included ? "from " : "above ") +
-                                                     std::to_string(low) + " to " + std::to_string(high),
-                                         .actual = std::to_string(value)});
+                                         .expected = (low_included ? "from " : "above ") + number_text(low) +
+                                                     " to " + number_text(high),
+                                         .actual = number_text(value)});
 }
 
 }  // namespace

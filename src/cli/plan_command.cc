@@ -14,6 +14,7 @@
 #include "cli/report.h"
 #include "contract/artifact.h"
 #include "contract/manifest.h"
+#include "convert/checkpoint_folder.h"
 #include "convert/gguf_model.h"
 #include "models/plan.h"
 
@@ -86,7 +87,11 @@ void run_plan(const PlanOptions& options) {
   const models::Quantization& quantization = quantization_argument(options.quantization);
   fs::path path = options.model;
   std::error_code ec;
-  if (fs::is_directory(path, ec)) path /= "config.json";
+  if (fs::is_directory(path, ec)) {
+    std::vector<std::string> notes;
+    path = convert::checkpoint_folder(path, notes) / "config.json";
+    for (const std::string& note : notes) std::fprintf(stderr, "note: %s\n", printable(note, 200).c_str());
+  }
   if (convert::is_gguf(path))
     throw Error(ErrorCode::kUnsupported,
                 Problem{.message = "a GGUF file has no config.json",

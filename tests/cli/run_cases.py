@@ -109,7 +109,7 @@ class Runner:
         elif kind == "picture":
             write_picture(folder / words[0], words[1].split("/"))
         elif kind == "write":
-            (folder / words[0]).parent.mkdir(exist_ok=True)
+            (folder / words[0]).parent.mkdir(parents=True, exist_ok=True)
             (folder / words[0]).write_bytes(words[1].encode().decode("unicode_escape").encode("latin-1"))
         elif kind == "replace":
             replace(folder / words[0], words[1], words[3])

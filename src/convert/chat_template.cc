@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "convert/checkpoint_folder.h"
+#include "convert/pieces.h"
 #include "package/fields.h"
 #include "package/jinja.h"
 
@@ -61,7 +62,7 @@ std::optional<std::string> template_text(const Json& document, const std::string
 
 Json token_texts(const Json& config) {
   Json out = Json::object();
-  for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
+  for (const char* name : kNamedTokens) {
     if (const auto found = config.find(name); found != config.end() && found->is_string()) out[name] = *found;
   }
   return out;

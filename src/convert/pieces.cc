@@ -102,6 +102,13 @@ Json PieceVocabulary::scored_merges(std::span<const float> scores) const {
   return out;
 }
 
+std::optional<std::string> token_text(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  const auto content = value.is_object() ? value.find("content") : value.end();
+  if (!value.is_object() || content == value.end() || !content->is_string()) return std::nullopt;
+  return content->get<std::string>();
+}
+
 Json added_token(int64_t id, const std::string& text, bool special) {
   return {{"id", id},        {"content", text},     {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", false}, {"special", special}};

@@ -2,8 +2,10 @@
 // that follow from it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +18,12 @@ namespace dovetail::convert {
 
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, SentencePiece's space
 inline constexpr int64_t kMaxPieces = 1 << 22;
+
+// The tokens that tokenizer_config.json names one by one.
+inline constexpr std::array<const char*, 4> kNamedTokens = {"bos_token", "eos_token", "unk_token",
+                                                            "pad_token"};
+// Of a token as the documents beside a tokenizer write it: "<s>", or {"content": "<s>", …}.
+std::optional<std::string> token_text(const Json& value);
 
 // Numbered as in SentencePiece's models.
 enum PieceType : int64_t {

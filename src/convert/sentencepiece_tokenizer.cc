@@ -18,13 +18,6 @@ namespace {
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 constexpr const char* kAddedTokens = "added_tokens.json";
 
-// "<s>", or {"content": "<s>", …}.
-std::string token_text(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  const bool object = value.is_object() && value.contains("content") && value["content"].is_string();
-  return object ? value["content"].get<std::string>() : "";
-}
-
 bool flag(const Json& object, const char* name, bool fallback) {
   const auto found = object.find(name);
   return found != object.end() && found->is_boolean() ? found->get<bool>() : fallback;
@@ -117,19 +110,19 @@ class Builder {
 
   // Tokens that the checkpoint's documents add behind the pieces, or name among them.
   void read_added() {
-    for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
-      if (config_.contains(name)) special_.insert(token_text(config_[name]));
+    for (const char* name : kNamedTokens) {
+      if (config_.contains(name)) special_.insert(token_text(config_[name]).value_or(""));
     }
     if (const auto list = config_.find("additional_special_tokens");
         list != config_.end() && list->is_array()) {
-      for (const Json& token : *list) special_.insert(token_text(token));
+      for (const Json& token : *list) special_.insert(token_text(token).value_or(""));
     }
     if (const auto list = config_.find("added_tokens_decoder"); list != config_.end() && list->is_object()) {
       for (const auto& [key, value] : list->items()) {
         const std::string field = "added_tokens_decoder[\"" + printable(key, 20) + "\"]";
         const bool digits =
             !key.empty() && key.size() < 10 && key.find_first_not_of("0123456789") == std::string::npos;
-        const std::string text = token_text(value);
+        const std::string text = token_text(value).value_or("");
         if (!digits || text.empty()) {
           problem(kTokenizerConfig, field, "is no token", "an id and its text");
           continue;
@@ -241,7 +234,8 @@ class Builder {
 
   Json post_processor() const {
     std::string begin = model_.begin_piece;
-    if (const auto found = config_.find("bos_token"); found != config_.end()) begin = token_text(*found);
+    if (const auto found = config_.find("bos_token"); found != config_.end())
+      begin = token_text(*found).value_or("");
     if (!flag(config_, "add_bos_token", true) || begin.empty()) return nullptr;
     for (size_t id = 0; id < pieces_.size(); ++id) {
       if (pieces_.text(id) == begin) return leading_token(static_cast<int64_t>(id), begin);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "convert/checkpoint_folder.h"
+#include "convert/pieces.h"
 #include "package/fields.h"
 
 namespace dovetail::convert {
@@ -20,14 +21,6 @@ constexpr const char* kConfig = "tokenizer_config.json";
 constexpr const char* kMap = "special_tokens_map.json";
 constexpr const char* kMore = "additional_special_tokens";
 constexpr int64_t kMaxBytes = int64_t{64} << 20;
-
-// "<s>", or {"content": "<s>", …}.
-std::optional<std::string> token_text(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  const auto content = value.is_object() ? value.find("content") : value.end();
-  if (!value.is_object() || content == value.end() || !content->is_string()) return std::nullopt;
-  return content->get<std::string>();
-}
 
 void wrong_type(const char* source, std::string field, const char* expected, const Json& value,
                 ProblemList& problems) {
@@ -51,7 +44,7 @@ void no_token(const char* source, std::string field, const Json& value, ProblemL
 // The special tokens of a document, by their names there.
 Json special_tokens(const Json& document, const char* source, ProblemList& problems) {
   Json out = Json::object();
-  for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
+  for (const char* name : kNamedTokens) {
     const auto found = document.find(name);
     if (found == document.end() || found->is_null()) continue;
     if (const auto text = token_text(*found)) {

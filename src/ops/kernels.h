@@ -37,11 +37,15 @@ struct LocalAttention {
 // Scratch sizes are in bytes; scratch memory is aligned to 64 bytes.
 struct KernelTable {
   Level level;
+  int64_t unit_groups;  // see quantize_row
 
   // One row of activations rounded to int8 per group of the weights that they will meet (kQ3, kQ4 or kQ8):
   // scale = max|x| / 127, q = x * (127 / max|x|) rounded to nearest, ties to even. A group whose largest
-  // magnitude is below 2^-118 counts as zero; a group with an Inf or a NaN gets scale NaN. The layout is
-  // private to the level and the type; rows lie quantized_row_bytes apart.
+  // magnitude is below 2^-118 counts as zero; a group with an Inf or a NaN gets scale NaN.
+  // Of every 16 units of `unit_groups` groups (the last of a row may be fewer), the one that loses most by
+  // this, in squares, gets a second term: what it lost, rounded in the same way. A few columns of a model
+  // tend to be far larger than the others and make their groups coarse; this halves the error of the whole
+  // row. The layout is private to the level and the type; rows lie quantized_row_bytes apart.
   size_t (*quantized_row_bytes)(Matrix::Type type, int64_t cols);
   void (*quantize_row)(Matrix::Type type, const float* x, int64_t cols, void* out);
 

@@ -1,5 +1,6 @@
 // Products of every level against the plain implementation: odd sizes, extreme values, guarded memory, and
 // the same bits whatever the number of rows.
+#include "ops/reference/reference.h"
 #include "ops_test_util.h"
 
 namespace dovetail::ops {
@@ -45,13 +46,25 @@ Guarded<float> product_f32(const KernelTable& table, const float* x, int64_t m, 
   return y;
 }
 
+// The plain implementation with the units of `table`.
+const KernelTable& plain_for(const KernelTable& table) {
+  static const KernelTable in_twos = [] {
+    KernelTable out = reference_table();
+    out.quantize_row = [](Matrix::Type type, const float* x, int64_t cols, void* to) {
+      reference::quantize_row_in_units(type, x, cols, 2, to);
+    };
+    return out;
+  }();
+  return table.unit_groups == 2 ? in_twos : reference_table();
+}
+
 using Product = Guarded<float> (*)(const KernelTable&, const float*, int64_t, const Matrix&);
 
 // Float additions over groups (int8) or columns (f32): the bound grows with their number.
 void compare(const KernelTable& table, Product product, Random& random, int64_t m, const Matrix& w,
              float x_scale, const std::string& what) {
   const Guarded<float> x = random_floats(random, static_cast<size_t>(m * w.cols), x_scale);
-  const Guarded<float> expected = product(reference_table(), x.data(), m, w);
+  const Guarded<float> expected = product(plain_for(table), x.data(), m, w);
   const Guarded<float> actual = product(table, x.data(), m, w);
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t r = 0; r < w.rows; ++r) {
@@ -217,7 +230,7 @@ TEST_P(MatmulTest, Int8ExtremeOperands) {
           for (const int64_t m : {1, 15}) {
             Guarded<float> x(static_cast<size_t>(m * cols));
             for (size_t i = 0; i < x.size(); ++i) x[i] = x_size;
-            const Guarded<float> expected = product_int8(reference_table(), x.data(), m, w);
+            const Guarded<float> expected = product_int8(plain_for(table()), x.data(), m, w);
             const Guarded<float> actual = product_int8(table(), x.data(), m, w);
             for (size_t i = 0; i < actual.size(); ++i) {
               expect_close(actual[i], expected[i], 1e-6, std::fabs(expected[i]),
@@ -279,7 +292,7 @@ TEST_P(MatmulTest, RoundsActivationsAsThePlainImplementation) {
     const OwnedMatrix w = random_grouped(random, type, 64, cols, DType::kFloat32);
     for (const float size : {1e-38f, 1e-20f, 1.0f, 300.0f, 1e30f}) {
       const Guarded<float> x = random_floats(random, static_cast<size_t>(cols), size);
-      const Guarded<float> expected = product_int8(reference_table(), x.data(), 1, w.matrix);
+      const Guarded<float> expected = product_int8(plain_for(table()), x.data(), 1, w.matrix);
       const Guarded<float> actual = product_int8(table(), x.data(), 1, w.matrix);
       for (size_t i = 0; i < 64; ++i) {
         expect_close(actual[i], expected[i], 1e-6, magnitude(x.data(), w.matrix, static_cast<int64_t>(i)),

@@ -59,24 +59,45 @@ TEST(Reference, RearrangedThreeBitsAreTheSameValues) {
 }
 
 TEST(Reference, RoundsActivationsPerGroupToEven) {
-  std::vector<float> x(33, 0.0f);
+  std::vector<float> x(130, 0.0f);
   x[0] = 254.0f;  // scale 2
   x[1] = 3.0f;    // 1.5 → 2
   x[2] = 1.0f;    // 0.5 → 0
   x[3] = -3.0f;
-  x[32] = -1.0f;  // second group: scale 1 / 127
-  std::vector<std::byte> out(reference::quantized_row_bytes(Matrix::Type::kQ4, 33));
-  reference::quantize_row(Matrix::Type::kQ4, x.data(), 33, out.data());
-  const int8_t* q = reinterpret_cast<const int8_t*>(out.data());
-  const float* scales = reinterpret_cast<const float*>(q + 64);
-  EXPECT_EQ(q[0], 127);
-  EXPECT_EQ(q[1], 2);
-  EXPECT_EQ(q[2], 0);
-  EXPECT_EQ(q[3], -2);
-  EXPECT_EQ(q[32], -127);
-  EXPECT_EQ(q[33], 0);
-  EXPECT_EQ(scales[0], 2.0f);
-  EXPECT_EQ(scales[1], 1.0f / 127.0f);
+  x[32] = -1.0f;     // second group: scale 1 / 127
+  x[33] = 0.3f;      // 38.1 → 38
+  x[128] = 2540.0f;  // second unit, which loses most: scale 20
+  x[129] = 6.0f;     // 0.3 → 0, and then exactly
+  std::vector<double> out(130);
+  ASSERT_EQ(reference::quantized_row_bytes(Matrix::Type::kQ4, 130), out.size() * sizeof(double));
+  reference::quantize_row(Matrix::Type::kQ4, x.data(), 130, out.data());
+  EXPECT_EQ(out[0], 254.0);
+  EXPECT_EQ(out[1], 4.0);
+  EXPECT_EQ(out[2], 0.0);
+  EXPECT_EQ(out[3], -4.0);
+  EXPECT_FLOAT_EQ(static_cast<float>(out[32]), -1.0f);
+  EXPECT_FLOAT_EQ(static_cast<float>(out[33]), 38.0f / 127.0f);
+  EXPECT_EQ(out[34], 0.0);
+  EXPECT_EQ(out[128], 2540.0);
+  EXPECT_FLOAT_EQ(static_cast<float>(out[129]), 6.0f);
+}
+
+// Of 16 units one, of 17 two: the last unit is alone and has its own.
+TEST(Reference, OneUnitOfSixteenHasASecondTerm) {
+  constexpr int64_t kUnit = 4 * 40;
+  for (const int64_t units : {16, 17}) {
+    std::vector<float> x(static_cast<size_t>(units * kUnit));
+    for (int64_t unit = 0; unit < units; ++unit) {
+      x[static_cast<size_t>(unit * kUnit)] = 127.0f;
+      x[static_cast<size_t>(unit * kUnit + 1)] = unit == 5 ? 0.5f : 0.375f;
+    }
+    std::vector<double> out(x.size());
+    reference::quantize_row(Matrix::Type::kQ3, x.data(), units * kUnit, out.data());
+    for (int64_t unit = 0; unit < units; ++unit) {
+      const float value = static_cast<float>(out[static_cast<size_t>(unit * kUnit + 1)]);
+      EXPECT_FLOAT_EQ(value, unit == 5 ? 0.5f : unit == 16 ? 0.375f : 0.0f) << unit << " of " << units;
+    }
+  }
 }
 
 TEST(Reference, Products) {

@@ -3,13 +3,14 @@
 //
 // A group is a run of columns with one scale. Groups are taken kInterleave at a time, one per 128-bit part of
 // a vector ("step"). The weights of a group unpack into planes of 16 bytes; a rounded row holds per step, for
-// every plane, the 16 activations that meet it in each of the step's groups. After the steps come the scale
-// of every group (float) and -zero point · Σ q of every group (int32), which takes the zero point off the sum
-// of unsigned weights.
+// every plane, the 16 activations that meet it in each of the step's groups. Behind the steps of the row
+// stand those of the second terms (KernelTable::quantize_row). After them come the scale of every group
+// (float), -zero point · Σ q of every group (int32), which takes the zero point off the sum of unsigned
+// weights, and the step to which each second term belongs (int32).
 //
 // The order of float additions is part of the contract between the two products: group g is added to
-// accumulator g mod kInterleave in ascending order, and at the end the accumulators are added as in
-// sum_of_parts().
+// accumulator g mod kInterleave in ascending order, second terms after all first ones, and at the end the
+// accumulators are added as in sum_of_parts().
 #pragma once
 
 #include "ops/cpu/simd.h"
@@ -53,26 +54,39 @@ DOVETAIL_INLINE int64_t steps_of(int64_t cols) {
   return (groups_of<Format>(cols) + kInterleave - 1) / kInterleave;
 }
 
+constexpr int64_t kTermSteps = 16;  // of so many steps one has a second term
+template <class Format>
+DOVETAIL_INLINE int64_t second_terms_of(int64_t cols) {
+  return (steps_of<Format>(cols) + kTermSteps - 1) / kTermSteps;
+}
+
 template <class Format>
 constexpr int64_t kStepBytes = Format::kPlanes* kStepPlaneBytes;  // of rounded activations
 template <class Format>
-constexpr int64_t kStepWeights = kInterleave* Format::kGroupBytes;  // of one row of weights
+constexpr int64_t kStepWeights = kInterleave* Format::kGroupBytes;  // bytes of one row of weights
+template <DType type>
+constexpr int64_t kStepScales = kInterleave*(type == DType::kFloat32 ? 4 : 2);  // bytes of its scales
 
 struct RoundedRow {
   const int8_t* q;
   const float* scales;
   const int32_t* corrections;
+  const int32_t* second_steps;
 };
 template <class Format>
 DOVETAIL_INLINE RoundedRow rounded_row(const void* base, int64_t cols) {
-  const int64_t steps = steps_of<Format>(cols);
+  const int64_t steps = steps_of<Format>(cols) + second_terms_of<Format>(cols);
   const int8_t* q = static_cast<const int8_t*>(base);
   const float* scales = reinterpret_cast<const float*>(q + steps * kStepBytes<Format>);
-  return {q, scales, reinterpret_cast<const int32_t*>(scales + steps * kInterleave)};
+  const int32_t* corrections = reinterpret_cast<const int32_t*>(scales + steps * kInterleave);
+  return {q, scales, corrections, corrections + steps * kInterleave};
 }
 template <class Format>
 DOVETAIL_INLINE int64_t rounded_row_bytes(int64_t cols) {
-  return round_up(steps_of<Format>(cols) * (kStepBytes<Format> + kInterleave * 8), 64);
+  const int64_t second_terms = second_terms_of<Format>(cols);
+  return round_up(
+      (steps_of<Format>(cols) + second_terms) * (kStepBytes<Format> + kInterleave * 8) + second_terms * 4,
+      64);
 }
 
 DOVETAIL_INLINE int64_t number_bytes(DType type) { return type == DType::kFloat32 ? 4 : 2; }

@@ -162,10 +162,10 @@ DOVETAIL_INLINE void load_planes(const uint8_t* weights, I (&planes)[Format::kPl
 
 DOVETAIL_INLINE F spread(const float* p) { return as_float(spread_int(reinterpret_cast<const int32_t*>(p))); }
 
-// Adds one step of four weight rows to the accumulators of T rows of x.
+// Adds one step of four weight rows to the accumulators of T rows of x, of which it is step `step`.
 template <class Format, DType type, int T>
 DOVETAIL_INLINE void add_step(const uint8_t* const weights[kRows], const uint8_t* const scales[kRows],
-                              const RoundedRow (&x)[T], int64_t step, F (&sums)[T]) {
+                              const RoundedRow* x, int64_t step, F* sums) {
   I w[kRows][Format::kPlanes];
   for (int r = 0; r < kRows; ++r) {
     for (int64_t line = 0; line < kStepWeights<Format>; line += 64) prefetch(weights[r] + line);
@@ -184,10 +184,32 @@ DOVETAIL_INLINE void add_step(const uint8_t* const weights[kRows], const uint8_t
   }
 }
 
+// The second terms of one row of x. `weights` and `scales` are the ends of the whole steps, `last_…` what
+// lies behind them. Not inline: it is rare, and the code of few_rows() would be half as large again.
+template <class Format, DType type>
+__attribute__((noinline)) F add_second_terms(const uint8_t* const (&weights)[kRows],
+                                             const uint8_t* const (&scales)[kRows], int64_t whole,
+                                             const uint8_t (&last_weights)[kRows][kStepWeights<Format>],
+                                             const uint8_t (&last_scales)[kRows][kStepScales<type>],
+                                             const RoundedRow& x, int64_t cols, F sum) {
+  const int64_t steps = steps_of<Format>(cols), second_terms = second_terms_of<Format>(cols);
+  for (int64_t term = 0; term < second_terms; ++term) {
+    const int64_t back = whole - x.second_steps[term];
+    const uint8_t* step_weights[kRows];
+    const uint8_t* step_scales[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      step_weights[r] = back > 0 ? weights[r] - back * kStepWeights<Format> : last_weights[r];
+      step_scales[r] = back > 0 ? scales[r] - back * kStepScales<type> : last_scales[r];
+    }
+    add_step<Format, type, 1>(step_weights, step_scales, &x, steps + term, &sum);
+  }
+  return sum;
+}
+
 template <class Format, DType type, int T>
 void few_rows(const void* quantized_x, const Matrix& w, int64_t row_begin, int64_t row_end, float* y,
               int64_t y_stride) {
-  constexpr int64_t kScaleBytes = type == DType::kFloat32 ? 4 : 2;
+  constexpr int64_t kScaleBytes = kStepScales<type> / kInterleave;
   const int64_t groups = groups_of<Format>(w.cols);
   const int64_t whole = groups / kInterleave, rest = groups % kInterleave;
   const int64_t x_stride = rounded_row_bytes<Format>(w.cols);
@@ -208,20 +230,27 @@ void few_rows(const void* quantized_x, const Matrix& w, int64_t row_begin, int64
       add_step<Format, type, T>(weights, scales, x, step, sums);
       for (int r = 0; r < kRows; ++r) {
         weights[r] += kStepWeights<Format>;
-        scales[r] += kInterleave * kScaleBytes;
+        scales[r] += kStepScales<type>;
       }
     }
+    // What lies behind the whole steps, with zeros behind it.
+    uint8_t last_weights[kRows][kStepWeights<Format>] = {};
+    uint8_t last_scales[kRows][kStepScales<type>] = {};
     if (rest != 0) {
-      uint8_t last_weights[kRows][kStepWeights<Format>] = {};
-      uint8_t last_scales[kRows][kInterleave * kScaleBytes] = {};
+      const uint8_t* weight_rows[kRows];
+      const uint8_t* scale_rows[kRows];
       for (int r = 0; r < kRows; ++r) {
         memcpy(last_weights[r], weights[r], static_cast<size_t>(rest * Format::kGroupBytes));
         memcpy(last_scales[r], scales[r], static_cast<size_t>(rest * kScaleBytes));
-        weights[r] = last_weights[r];
-        scales[r] = last_scales[r];
+        weight_rows[r] = last_weights[r];
+        scale_rows[r] = last_scales[r];
       }
-      add_step<Format, type, T>(weights, scales, x, whole, sums);
+      add_step<Format, type, T>(weight_rows, scale_rows, x, whole, sums);
     }
+#pragma GCC unroll 6
+    for (int t = 0; t < T; ++t)
+      sums[t] = add_second_terms<Format, type>(weights, scales, whole, last_weights, last_scales, x[t],
+                                               w.cols, sums[t]);
     for (int t = 0; t < T; ++t) {
       float* const out = y + t * y_stride + row;
       const __m128 result = sum_of_parts(sums[t]);

@@ -87,8 +87,7 @@ DOVETAIL_INLINE void unpack_step(const uint8_t* const rows[kLanes], uint8_t* gro
 // Rows [row, row + rows) of w, at most kTileRows. Rows and groups that do not exist become zeros.
 template <class Format, DType type>
 void unpack_tile(const Matrix& w, int64_t row, int64_t rows, uint8_t* tile) {
-  constexpr int64_t kScaleBytes = type == DType::kFloat32 ? 4 : 2;
-  constexpr int64_t kStepScales = kInterleave * kScaleBytes;
+  constexpr int64_t kScaleBytes = kStepScales<type> / kInterleave;
   const int64_t groups = groups_of<Format>(w.cols), steps = steps_of<Format>(w.cols);
   float* const scales = reinterpret_cast<float*>(tile + kInterleave * steps * kTileGroupBytes<Format>);
   for (int block = 0; block < kBlocks; ++block) {
@@ -97,7 +96,7 @@ void unpack_tile(const Matrix& w, int64_t row, int64_t rows, uint8_t* tile) {
     for (int64_t step = 0; step < steps; ++step) {
       const int64_t have = smaller(kInterleave, groups - step * kInterleave);
       uint8_t last_weights[kLanes][kStepWeights<Format>];
-      uint8_t last_scales[kLanes][kStepScales];
+      uint8_t last_scales[kLanes][kStepScales<type>];
       const uint8_t* row_weights[kLanes];
       const uint8_t* row_scales[kLanes];
       for (int64_t i = 0; i < kLanes; ++i) {
@@ -135,10 +134,40 @@ DOVETAIL_INLINE I broadcast4(const int8_t* p) {
   return set1_int(four);
 }
 
+// Of one part: `weights` and `scales` are where the part ends in the tile.
+template <class Format, int T>
+DOVETAIL_INLINE void add_second_terms(const uint8_t* weights, const float* scales, const RoundedRow (&x)[T],
+                                      int64_t steps, int64_t term, int part, F (&sums)[T][kBlocks]) {
+  const int64_t group = (steps + term) * kInterleave + part;
+  const int64_t first = (steps + term) * kStepBytes<Format> + part * kPlaneBytes;
+  I products[T][kBlocks];
+  int64_t back[T];  // from the end, in steps
+  for (int t = 0; t < T; ++t) {
+    back[t] = steps - x[t].second_steps[term];
+    for (int b = 0; b < kBlocks; ++b) products[t][b] = set1_int(x[t].corrections[group]);
+  }
+#pragma GCC unroll 12
+  for (int word = 0; word < kWords<Format>; ++word) {
+    const int64_t offset = first + (word / 4) * kStepPlaneBytes + (word % 4) * 4;
+    for (int t = 0; t < T; ++t) {
+      const uint8_t* const from = weights - back[t] * kTileGroupBytes<Format> + word * kBlocks * kVectorBytes;
+      const I four = broadcast4(x[t].q + offset);
+      for (int b = 0; b < kBlocks; ++b)
+        products[t][b] = _mm512_dpbusd_epi32(products[t][b], load_bytes(from + b * kVectorBytes), four);
+    }
+  }
+  for (int t = 0; t < T; ++t) {
+    for (int b = 0; b < kBlocks; ++b) {
+      const F weight_scales = load(scales - back[t] * kTileRows + b * kLanes);
+      sums[t][b] = fma(to_float(products[t][b]), mul(weight_scales, set1(x[t].scales[group])), sums[t][b]);
+    }
+  }
+}
+
 template <class Format, int T>
 void tile_product(const uint8_t* tile, const uint8_t* quantized_x, int64_t x_stride, int64_t cols,
                   int64_t rows, float* y, int64_t y_stride) {
-  const int64_t steps = steps_of<Format>(cols);
+  const int64_t steps = steps_of<Format>(cols), second_terms = second_terms_of<Format>(cols);
   const uint8_t* weights = tile;
   const float* scales = reinterpret_cast<const float*>(tile + kInterleave * steps * kTileGroupBytes<Format>);
   RoundedRow x[T];
@@ -176,6 +205,9 @@ void tile_product(const uint8_t* tile, const uint8_t* quantized_x, int64_t x_str
       }
       weights += kTileGroupBytes<Format>;
       scales += kTileRows;
+    }
+    for (int64_t term = 0; term < second_terms; ++term) {
+      add_second_terms<Format, T>(weights, scales, x, steps, term, part, sums);
     }
     for (int t = 0; t < T; ++t) {
       for (int b = 0; b < kBlocks; ++b) store(&parts[part][t][b * kLanes], sums[t][b]);

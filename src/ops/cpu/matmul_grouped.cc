@@ -100,68 +100,107 @@ DOVETAIL_INLINE void split(Q3, const int8_t* q, __m128i (&planes)[Q3::kPlanes]) 
       _mm_unpacklo_epi64(_mm_unpackhi_epi32(words[0], words[1]), _mm_unpackhi_epi32(words[2], words[3]));
 }
 
+// A group of floats, eight in a vector.
 template <class Format>
-void quantize_row_for(const float* x, int64_t cols, void* out) {
-  constexpr int kVectors = Format::kGroup / 8;
-  const int64_t groups = groups_of<Format>(cols), padded = steps_of<Format>(cols) * kInterleave;
-  const RoundedRow row = rounded_row<Format>(out, cols);
-  int8_t* const to = static_cast<int8_t*>(out);
-  float* const scales = const_cast<float*>(row.scales);
-  int32_t* const corrections = const_cast<int32_t*>(row.corrections);
+constexpr int kGroupVectors = Format::kGroup / 8;
+
+// Of a row of x; what lies behind the row is zero.
+template <class Format>
+DOVETAIL_INLINE void read_group(const float* x, int64_t cols, int64_t group,
+                                __m256 (&v)[kGroupVectors<Format>]) {
+  float last[Format::kGroup] = {};
+  const float* source = x + group * Format::kGroup;
+  if (const int64_t have = cols - group * Format::kGroup; have < Format::kGroup) {
+    if (have > 0) memcpy(last, source, static_cast<size_t>(have) * sizeof(float));
+    source = last;
+  }
+  for (int i = 0; i < kGroupVectors<Format>; ++i) v[i] = _mm256_loadu_ps(source + 8 * i);
+}
+
+// Rounds a group, writes it as group `slot` of the row and leaves in v what the rounding lost.
+template <class Format>
+DOVETAIL_INLINE void round_group(__m256 (&v)[kGroupVectors<Format>], const RoundedRow& row, int64_t slot) {
+  constexpr int kVectors = kGroupVectors<Format>;
   const __m256i magnitude_bits = _mm256_set1_epi32(0x7fffffff);
   constexpr int kInf = 0x7f800000, kSmallest = 0x04800000;  // 2^-118
-  for (int64_t group = 0; group < padded; ++group) {
-    float last[Format::kGroup] = {};
-    const float* source = x + group * Format::kGroup;
-    if (group >= groups) {
-      source = last;
-    } else if (cols - group * Format::kGroup < Format::kGroup) {
-      memcpy(last, source, static_cast<size_t>(cols - group * Format::kGroup) * sizeof(float));
-      source = last;
-    }
-    __m256 v[kVectors];
-    __m256i largest = _mm256_setzero_si256();
-    for (int i = 0; i < kVectors; ++i) {
-      v[i] = _mm256_loadu_ps(source + 8 * i);
-      // Magnitudes compare as integers; Inf and NaN are the largest.
-      largest = _mm256_max_epi32(largest, _mm256_and_si256(_mm256_castps_si256(v[i]), magnitude_bits));
-    }
-    __m128i most = _mm_max_epi32(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));
-    most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4e));
-    most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0xb1));
-    const int most_bits = _mm_cvtsi128_si32(most);
-    const float most_value = _mm_cvtss_f32(_mm_castsi128_ps(most));
+  __m256i largest = _mm256_setzero_si256();
+  // Magnitudes compare as integers; Inf and NaN are the largest.
+  for (int i = 0; i < kVectors; ++i)
+    largest = _mm256_max_epi32(largest, _mm256_and_si256(_mm256_castps_si256(v[i]), magnitude_bits));
+  __m128i most = _mm_max_epi32(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));
+  most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4e));
+  most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0xb1));
+  const int most_bits = _mm_cvtsi128_si32(most);
+  const float most_value = _mm_cvtss_f32(_mm_castsi128_ps(most));
 
-    int8_t q[64] = {};
-    __m256i total = _mm256_setzero_si256();
-    scales[group] = 0.0f;
-    if (most_bits >= kInf) {
-      scales[group] = __builtin_nanf("");
-    } else if (most_bits >= kSmallest) {
-      scales[group] = most_value / 127.0f;
-      const __m256 inverse = _mm256_set1_ps(127.0f / most_value);
-      __m256i n[8];
-      for (int i = 0; i < 8; ++i) {
-        n[i] = i < kVectors ? _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse)) : _mm256_setzero_si256();
+  int8_t q[64] = {};
+  __m256i total = _mm256_setzero_si256();
+  float scale = 0.0f;
+  if (most_bits >= kInf) {
+    scale = __builtin_nanf("");
+  } else if (most_bits >= kSmallest) {
+    scale = most_value / 127.0f;
+    const __m256 inverse = _mm256_set1_ps(127.0f / most_value), scales = _mm256_set1_ps(scale);
+    __m256i n[8];
+    for (int i = 0; i < 8; ++i) {
+      if (i < kVectors) {
+        n[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
+        v[i] = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(n[i]), scales, v[i]);
         total = _mm256_add_epi32(total, n[i]);
-      }
-      for (int i = 0; i < kVectors; i += 4) {
-        const __m256i packed =
-            _mm256_packs_epi16(_mm256_packs_epi32(n[i], n[i + 1]), _mm256_packs_epi32(n[i + 2], n[i + 3]));
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(q + 8 * i),
-                            _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+      } else {
+        n[i] = _mm256_setzero_si256();
       }
     }
-    __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(total), _mm256_extracti128_si256(total, 1));
-    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
-    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1));
-    corrections[group] = -Format::kZeroPoint * _mm_cvtsi128_si32(sum);
+    for (int i = 0; i < kVectors; i += 4) {
+      const __m256i packed =
+          _mm256_packs_epi16(_mm256_packs_epi32(n[i], n[i + 1]), _mm256_packs_epi32(n[i + 2], n[i + 3]));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(q + 8 * i),
+                          _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+    }
+  }
+  const_cast<float*>(row.scales)[slot] = scale;
+  __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(total), _mm256_extracti128_si256(total, 1));
+  sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
+  sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1));
+  const_cast<int32_t*>(row.corrections)[slot] = -Format::kZeroPoint * _mm_cvtsi128_si32(sum);
 
-    __m128i planes[Format::kPlanes];
-    split(Format{}, q, planes);
-    int8_t* const first = to + group / kInterleave * kStepBytes<Format> + group % kInterleave * kPlaneBytes;
-    for (int i = 0; i < Format::kPlanes; ++i)
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(first + i * kStepPlaneBytes), planes[i]);
+  __m128i planes[Format::kPlanes];
+  split(Format{}, q, planes);
+  int8_t* const first =
+      const_cast<int8_t*>(row.q) + slot / kInterleave * kStepBytes<Format> + slot % kInterleave * kPlaneBytes;
+  for (int i = 0; i < Format::kPlanes; ++i)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(first + i * kStepPlaneBytes), planes[i]);
+}
+
+template <class Format>
+void quantize_row_for(const float* x, int64_t cols, void* out) {
+  const int64_t steps = steps_of<Format>(cols);
+  const RoundedRow row = rounded_row<Format>(out, cols);
+  int32_t* const second_steps = const_cast<int32_t*>(row.second_steps);
+  __m256 v[kGroupVectors<Format>];
+  float largest = 0;
+  for (int64_t step = 0; step < steps; ++step) {
+    const int64_t term = step / kTermSteps;
+    __m256 squares = _mm256_setzero_ps();
+    for (int64_t group = step * kInterleave; group < (step + 1) * kInterleave; ++group) {
+      read_group<Format>(x, cols, group, v);
+      round_group<Format>(v, row, group);
+      for (const __m256& lost : v) squares = _mm256_fmadd_ps(lost, lost, squares);
+    }
+    float lanes[8], error = 0;
+    _mm256_storeu_ps(lanes, squares);
+    for (const float lane : lanes) error += lane;
+    if (step % kTermSteps == 0 || error > largest) {
+      largest = error;
+      second_steps[term] = static_cast<int32_t>(step);
+    }
+    if (step % kTermSteps != kTermSteps - 1 && step != steps - 1) continue;
+    for (int64_t i = 0; i < kInterleave; ++i) {
+      const int64_t group = second_steps[term] * kInterleave + i;
+      read_group<Format>(x, cols, group, v);
+      round_group<Format>(v, row, group);
+      round_group<Format>(v, row, (steps + term) * kInterleave + i);
+    }
   }
 }
 

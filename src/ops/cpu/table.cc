@@ -1,3 +1,4 @@
+#include "ops/cpu/grouped.h"
 #include "ops/cpu/kernels.h"
 
 namespace dovetail::ops::DOVETAIL_LEVEL {
@@ -14,6 +15,7 @@ namespace level = dovetail::ops::DOVETAIL_LEVEL;
 
 extern "C" const dovetail::ops::KernelTable DOVETAIL_TABLE __attribute__((visibility("hidden"))) = {
     .level = level::kLevel,
+    .unit_groups = level::kInterleave,
     .quantized_row_bytes = level::quantized_row_bytes,
     .quantize_row = level::quantize_row,
     .matmul_int8_scratch = level::matmul_int8_scratch,

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "ops/reference/reference.h"
 
@@ -51,9 +52,25 @@ float group_scale(const Matrix& w, int64_t row, int64_t group) {
   return number(w.scales, row * groups_of(w.type, w.cols) + group, w.scale_type);
 }
 
-// A rounded row: int8 values padded with zeros to whole groups, then one float scale per group.
-const float* scales_of(Matrix::Type type, const int8_t* q, int64_t cols) {
-  return reinterpret_cast<const float*>(q + groups_of(type, cols) * group_of(type));
+constexpr int64_t kTermUnits = 16;  // see quantize_row in kernels.h
+
+// What rounding makes of a group; returns the sum of the squares of what it lost.
+double round_group(const float* x, int64_t count, double* out) {
+  float largest = 0;
+  bool finite = true;
+  for (int64_t k = 0; k < count; ++k) {
+    finite = finite && std::isfinite(x[k]);
+    largest = std::fmax(largest, std::fabs(x[k]));
+  }
+  const float scale = largest / 127.0f, inverse = 127.0f / largest;
+  double lost = 0;
+  for (int64_t k = 0; k < count; ++k) {
+    out[k] = !finite                ? std::numeric_limits<double>::quiet_NaN()
+             : largest >= 0x1p-118f ? std::nearbyint(x[k] * inverse) * static_cast<double>(scale)
+                                    : 0;
+    lost += (x[k] - out[k]) * (x[k] - out[k]);
+  }
+  return lost;
 }
 
 }  // namespace
@@ -71,33 +88,36 @@ float element(const Matrix& w, int64_t row, int64_t col) {
   }
 }
 
-size_t quantized_row_bytes(Matrix::Type type, int64_t cols) {
-  return static_cast<size_t>(groups_of(type, cols)) *
-         (static_cast<size_t>(group_of(type)) * sizeof(int8_t) + sizeof(float));
-}
+// A rounded row holds the values that the rounding stands for, as doubles.
+size_t quantized_row_bytes(Matrix::Type, int64_t cols) { return static_cast<size_t>(cols) * sizeof(double); }
 
 void quantize_row(Matrix::Type type, const float* x, int64_t cols, void* out) {
-  const int64_t groups = groups_of(type, cols), size = group_of(type);
-  int8_t* const q = static_cast<int8_t*>(out);
-  float* const scales = reinterpret_cast<float*>(q + groups * size);
-  std::memset(q, 0, static_cast<size_t>(groups * size));
-  for (int64_t g = 0; g < groups; ++g) {
-    const int64_t begin = g * size, end = std::min(cols, begin + size);
-    float largest = 0;
-    bool finite = true;
-    for (int64_t k = begin; k < end; ++k) {
-      finite = finite && std::isfinite(x[k]);
-      largest = std::fmax(largest, std::fabs(x[k]));
-    }
-    scales[g] = 0;
-    if (!finite) {
-      scales[g] = std::numeric_limits<float>::quiet_NaN();
-    } else if (largest >= 0x1p-118f) {
-      scales[g] = largest / 127.0f;
-      const float inverse = 127.0f / largest;
-      for (int64_t k = begin; k < end; ++k) q[k] = static_cast<int8_t>(std::nearbyint(x[k] * inverse));
+  quantize_row_in_units(type, x, cols, kUnitGroups, out);
+}
+
+void quantize_row_in_units(Matrix::Type type, const float* x, int64_t cols, int64_t unit_groups, void* out) {
+  const int64_t size = group_of(type), unit_size = unit_groups * size;
+  std::vector<double> values(static_cast<size_t>(cols));
+  std::vector<double> lost;  // of every unit
+  for (int64_t k = 0; k < cols; k += size) {
+    if (k % unit_size == 0) lost.push_back(0);
+    lost.back() += round_group(x + k, std::min(size, cols - k), values.data() + k);
+  }
+  for (auto first = lost.begin(); first < lost.end(); first += std::min(kTermUnits, lost.end() - first)) {
+    const auto most = std::max_element(first, first + std::min(kTermUnits, lost.end() - first));
+    const int64_t begin = (most - lost.begin()) * unit_size, end = std::min(cols, begin + unit_size);
+    for (int64_t k = begin; k < end; k += size) {
+      const int64_t count = std::min(size, end - k);
+      std::vector<float> rest(static_cast<size_t>(count));
+      std::vector<double> second(rest.size());
+      for (int64_t i = 0; i < count; ++i)
+        rest[static_cast<size_t>(i)] = static_cast<float>(x[k + i] - values[static_cast<size_t>(k + i)]);
+      round_group(rest.data(), count, second.data());
+      for (int64_t i = 0; i < count; ++i)
+        values[static_cast<size_t>(k + i)] += second[static_cast<size_t>(i)];
     }
   }
+  std::memcpy(out, values.data(), values.size() * sizeof(double));
 }
 
 size_t no_matmul_scratch(int64_t, int64_t) { return 0; }
@@ -105,20 +125,11 @@ size_t no_int8_scratch(Matrix::Type, int64_t, int64_t) { return 0; }
 
 void matmul_int8(const void* quantized_x, int64_t m, const Matrix& w, int64_t row_begin, int64_t row_end,
                  float* y, int64_t y_stride, void*) {
-  const int64_t row_bytes = static_cast<int64_t>(quantized_row_bytes(w.type, w.cols));
-  const int64_t size = group_of(w.type);
   for (int64_t i = 0; i < m; ++i) {
-    const int8_t* const q = static_cast<const int8_t*>(quantized_x) + i * row_bytes;
-    const float* const scales = scales_of(w.type, q, w.cols);
     for (int64_t r = row_begin; r < row_end; ++r) {
       double sum = 0;
-      for (int64_t g = 0; g < groups_of(w.type, w.cols); ++g) {
-        int products = 0;
-        for (int64_t k = g * size; k < std::min(w.cols, (g + 1) * size); ++k) {
-          products += quantized(w, r, k) * q[k];
-        }
-        sum += static_cast<double>(products) * group_scale(w, r, g) * scales[g];
-      }
+      for (int64_t k = 0; k < w.cols; ++k)
+        sum += load<double>(quantized_x, i * w.cols + k) * element(w, r, k);
       y[i * y_stride + r] = static_cast<float>(sum);
     }
   }

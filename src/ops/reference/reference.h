@@ -10,7 +10,10 @@ namespace dovetail::ops::reference {
 float element(const Matrix& w, int64_t row, int64_t col);
 
 size_t quantized_row_bytes(Matrix::Type type, int64_t cols);
+constexpr int64_t kUnitGroups = 4;
 void quantize_row(Matrix::Type type, const float* x, int64_t cols, void* out);
+// As a level with units of another size does it.
+void quantize_row_in_units(Matrix::Type type, const float* x, int64_t cols, int64_t unit_groups, void* out);
 size_t no_matmul_scratch(int64_t m, int64_t cols);
 size_t no_int8_scratch(Matrix::Type type, int64_t m, int64_t cols);
 void matmul_int8(const void* quantized_x, int64_t m, const Matrix& w, int64_t row_begin, int64_t row_end,

@@ -4,6 +4,7 @@ using namespace dovetail::ops;  // NOLINT: the table lies outside the namespaces
 
 extern "C" const KernelTable dovetail_ops_table_reference = {
     .level = Level::kReference,
+    .unit_groups = reference::kUnitGroups,
     .quantized_row_bytes = reference::quantized_row_bytes,
     .quantize_row = reference::quantize_row,
     .matmul_int8_scratch = reference::no_int8_scratch,

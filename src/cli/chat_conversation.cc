@@ -1,7 +1,9 @@
 // The conversation form of `dovetail chat`.
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -29,11 +31,17 @@ std::string trimmed(const std::string& text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-// A path as people type or drop it: "~/" is the home folder, and terminals put quotes around what is dropped.
+// A path as people type or drop it: "~/" is the home folder, and terminals put quotes around what is dropped,
+// or backslashes before its blanks.
 std::string typed_path(const std::string& text) {
   const bool quoted =
       text.size() >= 2 && (text.front() == '\'' || text.front() == '"') && text.back() == text.front();
-  const std::string path = quoted ? text.substr(1, text.size() - 2) : text;
+  std::string path = quoted ? text.substr(1, text.size() - 2) : text;
+  std::error_code ignored;
+  if (!quoted && !std::filesystem::exists(path, ignored)) {
+    for (size_t at = path.find('\\'); at != std::string::npos; at = path.find('\\', at + 1))
+      path.erase(at, 1);
+  }
   const char* home = std::getenv("HOME");
   return path.starts_with("~/") && home != nullptr ? home + path.substr(1) : path;
 }

@@ -156,11 +156,11 @@ Limits limits_for(const Quantization& quantization) {
     case 0:
       return {1e-6, 1e-6};  // a key-value cache in float16
     case 8:
-      return {2e-4, 2e-4};
+      return {2e-4, 5e-5};
     case 3:
-      return {0.3, 2e-4};
+      return {0.3, 5e-5};
     default:
-      return {0.06, 2e-4};
+      return {0.06, 5e-5};
   }
 }
 

@@ -182,6 +182,9 @@ TEST_P(MatmulTest, Int8SameBitsForAnyNumberOfRows) {
       const OwnedMatrix w = random_grouped(random, type, 45, cols);
       expect_same_rows(table(), product_int8, w.matrix, 70, random);
     }
+    // Several second terms in every row.
+    const OwnedMatrix w = random_grouped(random, type, 35, 2730);
+    expect_same_rows(table(), product_int8, w.matrix, 14, random);
   }
 }
 
@@ -208,6 +211,30 @@ TEST_P(MatmulTest, SameBitsForAnyCutOfTheRows) {
       table().matmul_f32(x.data(), m, w.matrix, 0, cut, y.data(), 50, scratch.data());
       table().matmul_f32(x.data(), m, w.matrix, cut, 50, y.data(), 50, scratch.data());
       expect_same_bits(y, f32, f32.size(), "f32 cut " + std::to_string(cut));
+    }
+  }
+}
+
+TEST_P(MatmulTest, Int8SameBitsForAnyCutOfTheRows) {
+  Random random(15);
+  const int64_t cols = 2730;
+  for (const Matrix::Type type : kQuantized) {
+    const OwnedMatrix w = random_grouped(random, type, 50, cols);
+    const size_t stride = table().quantized_row_bytes(type, cols);
+    for (const int64_t m : {1, 9, 15}) {
+      const Guarded<float> x = random_floats(random, static_cast<size_t>(m * cols));
+      const Guarded<float> whole = product_int8(table(), x.data(), m, w.matrix);
+      std::vector<std::byte> rounded(stride * static_cast<size_t>(m));
+      for (int64_t i = 0; i < m; ++i)
+        table().quantize_row(type, x.data() + i * cols, cols,
+                             rounded.data() + static_cast<size_t>(i) * stride);
+      Scratch scratch(table().matmul_int8_scratch(type, m, cols));
+      for (const int64_t cut : {1, 3, 17, 32, 49}) {
+        Guarded<float> y(whole.size());
+        table().matmul_int8(rounded.data(), m, w.matrix, 0, cut, y.data(), 50, scratch.data());
+        table().matmul_int8(rounded.data(), m, w.matrix, cut, 50, y.data(), 50, scratch.data());
+        expect_same_bits(y, whole, whole.size(), "m " + std::to_string(m) + " cut " + std::to_string(cut));
+      }
     }
   }
 }

@@ -43,9 +43,10 @@ struct KernelTable {
   // scale = max|x| / 127, q = x * (127 / max|x|) rounded to nearest, ties to even. A group whose largest
   // magnitude is below 2^-118 counts as zero; a group with an Inf or a NaN gets scale NaN.
   // Of every 16 units of `unit_groups` groups (the last of a row may be fewer), the one that loses most by
-  // this, in squares, gets a second term: what it lost, rounded in the same way. A few columns of a model
-  // tend to be far larger than the others and make their groups coarse; this halves the error of the whole
-  // row. The layout is private to the level and the type; rows lie quantized_row_bytes apart.
+  // this, in squares summed in float32, gets a second term: what it lost, rounded in the same way. A few
+  // columns of a model tend to be far larger than the others and make their groups coarse; this halves the
+  // error of the whole row. The layout is private to the level and the type; rows lie quantized_row_bytes
+  // apart.
   size_t (*quantized_row_bytes)(Matrix::Type type, int64_t cols);
   void (*quantize_row)(Matrix::Type type, const float* x, int64_t cols, void* out);
 

@@ -33,15 +33,23 @@ namespace {
                                       .hint = "choose another output folder, or remove this one first"});
 }
 
+// What a link to an output leads to.
+fs::path target_of(const fs::path& path) {
+  std::error_code ec;
+  fs::path target = fs::canonical(path, ec);
+  if (ec)
+    throw Error(ErrorCode::kIo,
+                Problem{.message = "is a symbolic link to nothing",
+                        .source = path.string(),
+                        .hint = "choose another name for the output, or remove this link first"});
+  return target;
+}
+
 // Of an empty folder that is to be replaced: its own name, no link and no ".". Refuses one that rename()
 // can't replace, and the current folder, which would be gone for the shell.
 fs::path replaceable(const fs::path& path) {
   std::error_code ec;
-  const fs::path folder = fs::canonical(path, ec);
-  if (ec)
-    throw Error(ErrorCode::kIo, Problem{.message = "is a symbolic link to nothing",
-                                        .source = path.string(),
-                                        .hint = "choose another output folder, or remove this link first"});
+  const fs::path folder = target_of(path);
   struct stat info {
   }, above{};
   const bool mounted = ::stat(folder.c_str(), &info) == 0 &&
@@ -137,7 +145,7 @@ std::string read_file(const fs::path& path, int64_t limit) {
   return text;
 }
 
-AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), part_(temporary_name(path_)) {
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
   if (path_.empty()) throw Error(ErrorCode::kUsage, "the name of the output file is empty");
   // The rename at the end would take the place of a device or a pipe.
   struct stat info {};
@@ -148,6 +156,10 @@ AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), part_(temporary_
                         .source = path_.string(),
                         .hint = "choose another name for the output"});
   }
+  // … and the rename that of a link, also of one that leads to a file.
+  std::error_code ec;
+  if (fs::is_symlink(path_, ec)) path_ = target_of(path_);
+  part_ = temporary_name(path_);
   fd_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd_ < 0) throw_errno(path_, "creating");
 }

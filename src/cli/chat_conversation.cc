@@ -37,13 +37,14 @@ std::string typed_path(const std::string& text) {
   const bool quoted =
       text.size() >= 2 && (text.front() == '\'' || text.front() == '"') && text.back() == text.front();
   std::string path = quoted ? text.substr(1, text.size() - 2) : text;
+  const char* home = std::getenv("HOME");
+  if (path.starts_with("~/") && home != nullptr) path = home + path.substr(1);
   std::error_code ignored;
   if (!quoted && !std::filesystem::exists(path, ignored)) {
     for (size_t at = path.find('\\'); at != std::string::npos; at = path.find('\\', at + 1))
       path.erase(at, 1);
   }
-  const char* home = std::getenv("HOME");
-  return path.starts_with("~/") && home != nullptr ? home + path.substr(1) : path;
+  return path;
 }
 
 class Talk {

@@ -36,6 +36,17 @@ TEST_F(FileTest, AtomicFileAppearsOnlyOnCommit) {
   EXPECT_EQ(entries(), 1);
 }
 
+TEST_F(FileTest, AtomicFileFollowsLinks) {
+  write_file_atomic(dir_ / "target", "old");
+  fs::create_symlink("target", dir_ / "link");
+  write_file_atomic(dir_ / "link", "new");
+  EXPECT_TRUE(fs::is_symlink(dir_ / "link"));
+  EXPECT_EQ(read_file(dir_ / "target"), "new");
+  fs::remove(dir_ / "target");
+  EXPECT_THROW(AtomicFile(dir_ / "link"), Error);
+  EXPECT_TRUE(fs::is_symlink(dir_ / "link"));
+}
+
 TEST_F(FileTest, OutputsTakeThePlaceOfFilesOnly) {
   ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);
   fs::create_symlink("/dev/null", dir_ / "null");

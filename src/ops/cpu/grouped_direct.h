@@ -216,6 +216,9 @@ void few_rows(const void* quantized_x, const Matrix& w, int64_t row_begin, int64
   RoundedRow x[T];
   for (int t = 0; t < T; ++t) x[t] = rounded_row<Format>(bytes(quantized_x) + t * x_stride, w.cols);
 
+  // What lies behind the whole steps, with zeros behind it.
+  uint8_t last_weights[kRows][kStepWeights<Format>] = {};
+  uint8_t last_scales[kRows][kStepScales<type>] = {};
   for (int64_t row = row_begin; row < row_end; row += kRows) {
     const uint8_t* weights[kRows];
     const uint8_t* scales[kRows];
@@ -233,9 +236,6 @@ void few_rows(const void* quantized_x, const Matrix& w, int64_t row_begin, int64
         scales[r] += kStepScales<type>;
       }
     }
-    // What lies behind the whole steps, with zeros behind it.
-    uint8_t last_weights[kRows][kStepWeights<Format>] = {};
-    uint8_t last_scales[kRows][kStepScales<type>] = {};
     if (rest != 0) {
       const uint8_t* weight_rows[kRows];
       const uint8_t* scale_rows[kRows];

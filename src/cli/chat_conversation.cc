@@ -1,9 +1,6 @@
 // The conversation form of `dovetail chat`.
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -12,6 +9,7 @@
 #include "cli/chat_command.h"
 #include "cli/line_reader.h"
 #include "cli/media_arguments.h"
+#include "cli/typed_path.h"
 #include "cli/utf8_text.h"
 
 namespace dovetail::cli {
@@ -31,22 +29,6 @@ std::string trimmed(const std::string& text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-// A path as people type or drop it: "~/" is the home folder, and terminals put quotes around what is dropped,
-// or backslashes before its blanks.
-std::string typed_path(const std::string& text) {
-  const bool quoted =
-      text.size() >= 2 && (text.front() == '\'' || text.front() == '"') && text.back() == text.front();
-  std::string path = quoted ? text.substr(1, text.size() - 2) : text;
-  const char* home = std::getenv("HOME");
-  if (path.starts_with("~/") && home != nullptr) path = home + path.substr(1);
-  std::error_code ignored;
-  if (!quoted && !std::filesystem::exists(path, ignored)) {
-    for (size_t at = path.find('\\'); at != std::string::npos; at = path.find('\\', at + 1))
-      path.erase(at, 1);
-  }
-  return path;
-}
-
 class Talk {
  public:
   Talk(engine::Engine& engine, engine::Conversation conversation, MediaList media,
@@ -59,7 +41,13 @@ class Talk {
 
   // False: end.
   bool line(const std::string& text) {
+    if (const size_t zero = text.find('\0'); zero != std::string::npos) {
+      throw Error(ErrorCode::kUsage, Problem{.message = "has a zero byte at byte " + std::to_string(zero),
+                                             .source = "the line",
+                                             .hint = "bytes are counted from 0; lines are text in UTF-8"});
+    }
     const std::string command = trimmed(text);
+    const std::string word = command.substr(0, command.find_first_of(" \t"));
     if (command.empty()) return true;
     if (command == "/quit") return false;
     if (command == "/help") {
@@ -68,10 +56,9 @@ class Talk {
       conversation_.turns.clear();
       media_.clear();
       std::fputs("The conversation is forgotten.\n", stderr);
-    } else if (command == "/audio" || command.starts_with("/audio ")) {
-      add_media(MediaKind::kAudio, typed_path(trimmed(command.substr(6))));
-    } else if (command == "/image" || command.starts_with("/image ")) {
-      add_media(MediaKind::kImage, typed_path(trimmed(command.substr(6))));
+    } else if (word == "/audio" || word == "/image") {
+      const std::string path = typed_path(text.substr(text.find(word) + word.size()));
+      add_media(word == "/audio" ? MediaKind::kAudio : MediaKind::kImage, path);
     } else if (command.starts_with('/')) {
       throw Error(ErrorCode::kUsage, Problem{.message = "there is no command " + printable(command),
                                              .hint = "/help lists the commands"});

@@ -3,11 +3,14 @@
 #include <histedit.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <clocale>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 
+#include "base/error.h"
 #include "cli/chat_command.h"
 
 namespace dovetail::cli {
@@ -25,6 +28,20 @@ unsigned char drop_line(EditLine* line, wint_t) {
   el_get(line, EL_CLIENTDATA, &dropped);
   *dropped = true;
   return CC_EOF;
+}
+
+void drop_line_end(std::string& line) {
+  while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
+}
+
+LineReader::Result read_plainly(std::string& line) {
+  std::getline(std::cin, line);
+  if (std::ferror(stdin) != 0) {
+    throw Error(ErrorCode::kIo, Problem{.message = std::string("reading failed: ") + std::strerror(errno),
+                                        .source = "standard input"});
+  }
+  drop_line_end(line);
+  return std::cin ? LineReader::Result::kLine : LineReader::Result::kEnd;
 }
 
 }  // namespace
@@ -77,7 +94,7 @@ LineReader::~LineReader() = default;
 
 LineReader::Result LineReader::read(std::string& line) {
   line.clear();
-  if (!editor_) return std::getline(std::cin, line) ? Result::kLine : Result::kEnd;
+  if (!editor_) return read_plainly(line);
   el_set(editor_->line, EL_PREP_TERM, 1);
   clear_interrupt();
   editor_->dropped = false;
@@ -92,7 +109,7 @@ LineReader::Result LineReader::read(std::string& line) {
     return Result::kEnd;
   }
   line.assign(text, static_cast<size_t>(count));
-  while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
+  drop_line_end(line);
   if (!line.empty()) ::history(editor_->history, &editor_->event, H_ENTER, line.c_str());
   return Result::kLine;
 }

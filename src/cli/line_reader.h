@@ -12,7 +12,8 @@ class LineReader {
   ~LineReader();
 
   enum class Result { kLine, kInterrupted, kEnd };
-  // Shows the prompt on stderr when a person types. `line` has no line feed.
+  // Shows the prompt on stderr when a person types. `line` has no line end, be
+  // it a line feed or also the carriage return of other systems. Throws Error kIo.
   Result read(std::string& line);
 
  private:

@@ -1,5 +1,5 @@
 """What people give `dovetail chat`. On a pseudo terminal: editing, Ctrl-C during an answer and at the prompt, Ctrl-D.
-Then text that is not UTF-8."""
+Then text from a pipe: not UTF-8, with other line ends, no text at all."""
 
 import fcntl
 import os
@@ -73,11 +73,11 @@ def main():
         finally:
             if terminal.process.poll() is None:
                 terminal.process.send_signal(signal.SIGKILL)
-        not_utf8(dovetail, package, folder)
+        from_a_pipe(dovetail, package, folder)
     print("ok")
 
 
-def not_utf8(dovetail, package, folder):
+def from_a_pipe(dovetail, package, folder):
     def run(*arguments, code, expected, text=b""):
         done = subprocess.run([dovetail, *arguments], input=text, capture_output=True, check=False, timeout=60)
         assert done.returncode == code, f"{arguments}: exit code {done.returncode}: {done.stderr!r}"
@@ -90,6 +90,18 @@ def not_utf8(dovetail, package, folder):
     # A line of a conversation is refused by itself.
     shown = run(*chat, text=b"one\nt\xc3\xa4\x80\ntwo\n", code=1, expected=b"the message: is not UTF-8 at byte 3: \\x80")
     assert shown == b"one\ntwo\n", shown
+    # The line ends of other systems, and blanks between a command and its file.
+    shown = run(*chat, text=b"one\r\n/audio\tnowhere.wav\r\n/quit\r\nunread\r\n", code=1,
+                expected=b"error: nowhere.wav: opening failed")
+    assert shown == b"one\n", shown
+    # What is behind a zero byte is not dropped silently.
+    for line in (b"/audio nowhere.wav\0x", b"no\0"):
+        shown = run(*chat, text=line + b"\nyes\n", code=1, expected=b"the line: has a zero byte at byte ")
+        assert shown == b"yes\n", shown
+    with subprocess.Popen([dovetail, *chat], stdin=os.open(folder, os.O_RDONLY), stderr=subprocess.PIPE) as process:
+        _, messages = process.communicate(timeout=60)
+    assert process.returncode == 1, process.returncode
+    assert b"error: standard input: reading failed: Is a directory" in messages, messages
     text = pathlib.Path(folder) / "text"
     text.write_bytes(b"hello " * 9 + b"\xff")
     run("eval", "perplexity", package, text, code=1, expected=b"text: is not UTF-8 at byte 54: \\xff")

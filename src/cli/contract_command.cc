@@ -80,6 +80,11 @@ void check(const CheckOptions& options) {
       problems.push_back(std::move(problem));
   } else if (library && !options.no_manifest) {
     problems.insert(problems.end(), library->artifact_problems.begin(), library->artifact_problems.end());
+  } else if (library && !library->params) {
+    problems.push_back({.message = "is not what _metadata returns: the parameters are missing",
+                        .source = options.metadata,
+                        .field = "params",
+                        .expected = "a list of parameters"});
   }
   if (!problems.empty()) throw Error(ErrorCode::kMismatch, std::move(problems));
   // Without a manifest the artifact means nothing, not even that it is odd.

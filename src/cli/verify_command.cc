@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -40,6 +41,11 @@ void check_library(const library::PackageDocuments& documents, const fs::path& p
   const std::string name = path.filename().string();
   try {
     const library::LibraryFile file = library::inspect_library(path);
+    if (std::optional<Problem> no_model = file.no_model()) {
+      print_row("library", name + ": is no compiled model");
+      problems.push_back(std::move(*no_model));
+      return;
+    }
     const std::optional<Problem> unfit = file.unfit_machine();
     std::vector<Problem> found = library::mismatches(documents, file);
     if (unfit && !asked && !found.empty()) found.erase(found.begin());

@@ -154,6 +154,11 @@ CompileResult compile_library(const models::ModelPlan& plan, const std::vector<o
                 .source = toolchain.compiler,
                 .hint = "run `dovetail doctor`; a full disk or too little memory looks like this too"});
   }
+  if (!fs::exists(built)) {
+    throw Error(ErrorCode::kInternal, Problem{.message = "the compiler ended well but wrote no library",
+                                              .source = toolchain.compiler,
+                                              .hint = "set CXX to a C++20 compiler"});
+  }
   file.write(MappedFile::open(built)->bytes());
   file.commit();
   CompileResult out{.library = output, .compiler_version = toolchain.compiler_version};

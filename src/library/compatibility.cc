@@ -1,10 +1,8 @@
 #include "library/compatibility.h"
 
-#include <algorithm>
 #include <optional>
 #include <set>
 #include <system_error>
-#include <unordered_map>
 #include <variant>
 
 #include "base/file.h"
@@ -39,66 +37,62 @@ std::string type_text(const contract::ParameterRecord& parameter,
   return parameter.dtype + " of a shape with a dimension that the chat config does not give";
 }
 
-// Parameters that the package lacks or stores as something else. The first few in full, the rest counted.
+// Parameters that the package stores as something else or lacks. The first few in full, the rest counted.
 std::vector<Problem> differing_parameters(const PackageDocuments& package, const LibraryFile& library) {
   constexpr size_t kShown = 5;
+  const std::string source(contract::kTensorCacheFile);
   std::vector<Problem> problems;
-  size_t count = 0;
+  size_t others = 0;
+  std::vector<const contract::ParameterRecord*> lacking;
   for (const contract::ParameterRecord& parameter : *library.metadata->params) {
     const package::StoredTensor* tensor = package.tensors.find(parameter.name);
+    if (tensor == nullptr) {
+      lacking.push_back(&parameter);
+      continue;
+    }
     const auto shape = resolved(parameter, package.dimensions);
-    const bool same =
-        tensor != nullptr && shape && tensor->shape == *shape && dtype_name(tensor->dtype) == parameter.dtype;
-    if (same || ++count > kShown) continue;
+    if (shape && tensor->shape == *shape && dtype_name(tensor->dtype) == parameter.dtype) continue;
+    if (++others > kShown) continue;
     problems.push_back(
-        {.message = tensor == nullptr ? "the package lacks a parameter of the library"
-                                      : "a parameter is stored as something else",
-         .source = std::string(contract::kTensorCacheFile),
+        {.message = "a parameter is stored as something else",
+         .source = source,
          .field = parameter.name,
          .expected = type_text(parameter, package.dimensions) + " by the library",
-         .actual = tensor == nullptr
-                       ? ""
-                       : package::tensor_type_text(tensor->dtype, tensor->shape) + " in the package"});
+         .actual = package::tensor_type_text(tensor->dtype, tensor->shape) + " in the package"});
   }
-  if (count > kShown) {
-    problems.push_back({.message = std::to_string(count - kShown) + " more parameters differ",
-                        .source = std::string(contract::kTensorCacheFile)});
+  if (others > kShown) {
+    problems.push_back(
+        {.message = std::to_string(others - kShown) + " more parameters are stored as something else",
+         .source = source});
+  }
+  // A library of another model has hardly one name in common: its list would say nothing more.
+  if (lacking.size() == 1) {
+    problems.push_back({.message = "the package lacks a parameter of the library",
+                        .source = source,
+                        .field = lacking.front()->name,
+                        .expected = type_text(*lacking.front(), package.dimensions) + " by the library"});
+  } else if (!lacking.empty()) {
+    problems.push_back({.message = "the package lacks " + std::to_string(lacking.size()) +
+                                   " of the library's " + std::to_string(library.metadata->params->size()) +
+                                   " parameters; this is the first",
+                        .source = source,
+                        .field = lacking.front()->name});
   }
   return problems;
 }
 
-bool has_function(const LibraryFile& library, std::string_view name) {
-  return std::binary_search(library.functions.begin(), library.functions.end(), name);
-}
-
-// True when the manifest's parameter_schema_id is that of the stored tensors. A dimension that the library
-// names is named in the id too.
-bool package_is_consistent(const PackageDocuments& package, const LibraryFile& library) {
-  std::unordered_map<std::string, const contract::ParameterRecord*> named;
-  for (const contract::ParameterRecord& parameter : *library.metadata->params)
-    named[parameter.name] = &parameter;
-  std::vector<contract::ParameterRecord> numbers;
-  std::vector<contract::ParameterRecord> names;
-  for (const package::StoredTensor& tensor : package.tensors.tensors()) {
-    contract::ParameterRecord record{.name = tensor.name, .dtype = std::string(dtype_name(tensor.dtype))};
-    record.shape.assign(tensor.shape.begin(), tensor.shape.end());
-    const auto found = named.find(tensor.name);
-    const bool same_shape =
-        found != named.end() && resolved(*found->second, package.dimensions) == tensor.shape;
-    names.push_back(record);
-    if (same_shape) names.back().shape = found->second->shape;
-    numbers.push_back(std::move(record));
-  }
-  if (!package.manifest) return true;
-  const std::string& id = package.manifest->parameter_schema_id;
-  return contract::parameter_schema_id(numbers) == id || contract::parameter_schema_id(names) == id;
+// True when the manifest describes the parameters that the library takes, so that it is the package's own
+// weights that differ from both.
+bool manifest_agrees_with(const LibraryFile& library, const PackageDocuments& package) {
+  return package.manifest &&
+         contract::parameter_schema_id(*library.metadata->params) == package.manifest->parameter_schema_id;
 }
 
 // Of program_by_names().
 std::vector<Problem> missing_functions(const LibraryFile& library) {
   std::vector<Problem> problems;
   for (const auto& [role, function] : program_by_names(library).exports) {
-    if (has_function(library, function)) continue;
+    if (library.has_function(function)) continue;
     problems.push_back({.message = "the library lacks a function that a package without a manifest needs",
                         .source = library.path.string(),
                         .field = function});
@@ -152,8 +146,8 @@ PackageDocuments read_package_documents(const std::filesystem::path& dir) {
 contract::Program program_by_names(const LibraryFile& library) {
   namespace role = contract::role;
   contract::Program out{.kind = std::string(contract::kTokenGeneration)};
-  const bool embeddings = has_function(library, "prefill") && has_function(library, "decode");
-  const bool tokens = has_function(library, "prefill_tokens") && has_function(library, "decode_tokens");
+  const bool embeddings = library.has_function("prefill") && library.has_function("decode");
+  const bool tokens = library.has_function("prefill_tokens") && library.has_function("decode_tokens");
   out.exports = {{std::string(role::kEmbedTokens), "embed"},
                  {std::string(role::kCreateKvCache), "create_tir_paged_kv_cache"}};
   if (tokens && !embeddings) {
@@ -167,6 +161,7 @@ contract::Program program_by_names(const LibraryFile& library) {
 }
 
 std::vector<Problem> mismatches(const PackageDocuments& package, const LibraryFile& library) {
+  if (std::optional<Problem> no_model = library.no_model()) return {std::move(*no_model)};
   std::vector<Problem> problems;
   if (std::optional<Problem> machine = library.unfit_machine()) problems.push_back(std::move(*machine));
   // Without a metadata section the rest is known only after loading.
@@ -189,25 +184,24 @@ std::vector<Problem> mismatches(const PackageDocuments& package, const LibraryFi
   };
   one_device("tensor_parallel_shards", library.metadata->tensor_parallel_shards);
   one_device("pipeline_parallel_stages", library.metadata->pipeline_parallel_stages);
+  // The library is the half that is quickly made anew, unless the package contradicts itself.
+  std::string hint = compile_hint(package);
   if (!library.metadata->params) {
     contract_problems.push_back({.message = "the library does not list its parameters",
                                  .source = context.metadata_source,
                                  .field = "params"});
-  } else {
-    const std::vector<Problem> parameters = differing_parameters(package, library);
+  } else if (const std::vector<Problem> parameters = differing_parameters(package, library);
+             !parameters.empty()) {
     contract_problems.insert(contract_problems.end(), parameters.begin(), parameters.end());
+    if (manifest_agrees_with(library, package)) {
+      hint =
+          "the package's manifest does not describe its own weights: make the package anew with "
+          "'dovetail convert CHECKPOINT', then 'dovetail compile " +
+          package.dir.string() + "'";
+    }
   }
-  if (!contract_problems.empty()) {
-    // The library is the half that is quickly made anew, unless the package contradicts itself.
-    const bool consistent = !library.metadata->params || package_is_consistent(package, library);
-    const std::string hint =
-        consistent ? compile_hint(package)
-                   : "the package's manifest does not describe its own weights: make the package anew with "
-                     "'dovetail convert CHECKPOINT', then 'dovetail compile " +
-                         package.dir.string() + "'";
-    for (Problem& problem : contract_problems) problem.hint = hint;
-    problems.insert(problems.end(), contract_problems.begin(), contract_problems.end());
-  }
+  for (Problem& problem : contract_problems) problem.hint = hint;
+  problems.insert(problems.end(), contract_problems.begin(), contract_problems.end());
   return problems;
 }
 

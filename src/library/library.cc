@@ -45,6 +45,17 @@ void set_metadata(LibraryFile& file, std::string text) {
 
 }  // namespace
 
+bool LibraryFile::has_function(std::string_view name) const {
+  return std::binary_search(functions.begin(), functions.end(), name);
+}
+
+std::optional<Problem> LibraryFile::no_model() const {
+  if (has_function(contract::kMetadata)) return std::nullopt;
+  return Problem{.message = "this is not a compiled model: the function _metadata is missing",
+                 .source = path.string(),
+                 .hint = "give a library made by 'dovetail compile'"};
+}
+
 std::optional<Problem> LibraryFile::unfit_machine() const {
   const std::string& built_for = target ? target->arch : arch;
   if (arch != cpu_arch() || built_for != cpu_arch()) {
@@ -99,18 +110,24 @@ LibraryFile inspect_library(const std::filesystem::path& path) {
 }
 
 Library Library::load(LibraryFile file) {
-  if (std::optional<Problem> problem = file.unfit_machine())
-    throw Error(ErrorCode::kMismatch, std::move(*problem));
+  const std::string path = std::filesystem::absolute(file.path).string();
+  for (std::optional<Problem> problem : {file.no_model(), file.unfit_machine()})
+    if (problem) throw Error(ErrorCode::kMismatch, std::move(*problem));
   try {
-    // Without a slash the system's loader would search its own directories.
-    ffi::Module module = ffi::Module::LoadFromFile(std::filesystem::absolute(file.path).string());
+    // Not Module::LoadFromFile, which takes the end of the file's name for its format. Without a slash the
+    // system's loader would search its own directories.
+    ffi::Module module =
+        ffi::Function::GetGlobalRequired("ffi.Module.load_from_file.so")(ffi::String(path), ffi::String("so"))
+            .cast<ffi::Module>();
     Library library(std::move(file), std::move(module));
     const std::optional<LibraryFunction> metadata = library.find(contract::kMetadata);
     if (!metadata) {
-      throw Error(ErrorCode::kMalformed,
-                  Problem{.message = "this is not a compiled model: the function _metadata is missing",
-                          .source = library.path().string(),
-                          .hint = "give a library made by 'dovetail compile'"});
+      throw Error(
+          ErrorCode::kMalformed,
+          Problem{.message = "the system's loader does not find _metadata, which the file's tables name: "
+                             "the file was altered",
+                  .source = library.path().string(),
+                  .hint = "compile the package again with 'dovetail compile'"});
     }
     std::string text = metadata->get<ffi::String>();
     if (!library.file_.metadata) {
@@ -126,6 +143,7 @@ Library Library::load(LibraryFile file) {
   } catch (const ffi::Error& error) {
     throw Error(ErrorCode::kUnsupported,
                 Problem{.message = "the library can't be loaded: " + error.message(),
+                        .source = path,
                         .hint = "compile the package again with 'dovetail compile'"});
   }
 }

@@ -32,6 +32,11 @@ struct LibraryFile {
   std::optional<contract::LibraryMetadata> metadata;
   std::optional<Target> target;
 
+  bool has_function(std::string_view name) const;
+
+  // Any shared object can be inspected; one without the function _metadata is no model.
+  std::optional<Problem> no_model() const;
+
   // Why this machine can't run it: another architecture, or a lowest level that the processor lacks.
   std::optional<Problem> unfit_machine() const;
 };
@@ -42,9 +47,9 @@ LibraryFile inspect_library(const std::filesystem::path& path);
 
 class Library {
  public:
-  // Loads a library that fits this machine. A library without a metadata section is asked for its metadata
-  // through the function `_metadata`. Throws Error kMismatch (machine), kMalformed (metadata that differ from
-  // the section's or are missing), kUnsupported (the loader refuses the file).
+  // Loads a library that fits this machine, whatever its file is called. A library without a metadata section
+  // is asked for its metadata through the function `_metadata`. Throws Error kMismatch (machine, or no
+  // model), kMalformed (metadata that differ from the section's), kUnsupported (the loader refuses the file).
   static Library load(LibraryFile file);
 
   const std::filesystem::path& path() const { return file_.path; }

@@ -16,7 +16,7 @@ std::vector<std::filesystem::path> libraries_in(const std::filesystem::path& dir
   std::vector<std::filesystem::path> paths;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
-    if (entry.path().extension() == ".so" && entry.is_regular_file(error)) paths.push_back(entry.path());
+    if (entry.path().extension() == ".so") paths.push_back(entry.path());
   }
   std::sort(paths.begin(), paths.end());
   return paths;

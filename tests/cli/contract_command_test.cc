@@ -105,6 +105,8 @@ TEST_F(ContractCheck, WithoutAManifestThereIsNoContract) {
   EXPECT_EQ(check({"--no-manifest"}), 2);
   // What is not about the contract is still read.
   EXPECT_EQ(run_with({"contract", "check", "--no-manifest", "--metadata", write("l.json", "[")}), 1);
+  EXPECT_EQ(run_with({"contract", "check", "--no-manifest", "--metadata", write("l.json", "{}")}), 1);
+  EXPECT_NE(err_.find("l.json: params: is not what _metadata returns"), std::string::npos) << err_;
 }
 
 TEST_F(ContractCheck, NotesWhatForbidsNothing) {

@@ -93,6 +93,29 @@ TEST_F(ModelTest, PackageWithoutAParameter) {
   expect_all(refusal(), {"words", "lacks a parameter", "dovetail convert"});
 }
 
+TEST_F(ModelTest, LibraryOfAnotherModel) {
+  test::write_fake_library(package() / "lib" / "fake.so", {{R"({"name":"scale")", R"({"name":"scalE")"},
+                                                           {R"({"name":"words")", R"({"name":"wordS")"}});
+  const std::string text = refusal();
+  expect_all(text, {"the package lacks 2 of the library's 2 parameters", "dovetail compile"});
+  EXPECT_EQ(text.find("dovetail convert"), std::string::npos) << text;
+}
+
+TEST_F(ModelTest, LibraryOfAnyName) {
+  std::filesystem::rename(package() / "lib" / "fake.so", dir_.path() / "model.so.6");
+  EXPECT_EQ(open_model(package(), dir_.path() / "model.so.6").metadata().model_type, "fake");
+  std::filesystem::rename(dir_.path() / "model.so.6", dir_.path() / "model");
+  EXPECT_EQ(open_model(package(), dir_.path() / "model").metadata().model_type, "fake");
+}
+
+TEST_F(ModelTest, WhatIsNoModelIsNotLoaded) {
+  test::write_fake_library(package() / "lib" / "fake.so", {{"__tvm_ffi__metadata", "__tvm_ffi__metadatA"}});
+  expect_all(refusal(), {"fake.so", "not a compiled model", "dovetail compile"});
+  std::filesystem::remove(package() / "lib" / "fake.so");
+  std::filesystem::create_directory(package() / "lib" / "fake.so");
+  expect_all(refusal(), {"fake.so", "is a directory"});
+}
+
 TEST_F(ModelTest, OtherKvStateKind) {
   test::write_fake_library(package() / "lib" / "fake.so",
                            {{R"("kv_state_kind":"kv_cache")", R"("kv_state_kind":"hybrid"  )"}});

@@ -6,7 +6,6 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
-#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "base/json.h"
 #include "base/progress.h"
 #include "cli/commands.h"
+#include "cli/help.h"
 #include "cli/open_engine.h"
 #include "cli/report.h"
 #include "cli/terminal_text.h"
@@ -45,14 +45,6 @@ struct ChatArguments {
   bool json = false;
   bool verbose = false;
 };
-
-// What is wrong with the text of an unsigned number. CLI11 takes -1 and numbers that are too large.
-std::string whole_number(const std::string& text) {
-  uint64_t value = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (status == std::errc() && end == text.data() + text.size()) return "";
-  return "Value " + text + " is not a whole number from 0 to 2^64 - 1";
-}
 
 std::string rate(int64_t tokens, double seconds) {
   char text[32];
@@ -222,9 +214,10 @@ void add_chat_command(CLI::App& app, int& exit_code) {
       "--library", arguments->engine.library,
       "The compiled library; default: the best of the package's own that this machine can run");
   CLI::Option* system =
-      command->add_option("--system", arguments->system, "The system message; default: the package's");
-  CLI::Option* message =
-      command->add_option("--message", arguments->message, "The message; ask once and end");
+      command->add_option("--system", arguments->system, "The system message; default: the package's")
+          ->type_name(kFreeText);
+  CLI::Option* message = command->add_option("--message", arguments->message, "The message; ask once and end")
+                             ->type_name(kFreeText);
   add_media_options(*command, arguments->media);
   command->add_option("--max-tokens", arguments->max_tokens, "End the answer after so many tokens")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
@@ -233,8 +226,8 @@ void add_chat_command(CLI::App& app, int& exit_code) {
   command->add_option(
       "--top-p", arguments->top_p,
       "Sample from the most likely tokens that have this probability together; default: the package's");
-  command->add_option("--seed", arguments->seed, "Makes sampling repeatable; default: another one every time")
-      ->check(whole_number);
+  command->add_option("--seed", arguments->seed,
+                      "Makes sampling repeatable; default: another one every time");
   command->add_option("--threads", arguments->engine.threads, "Default: all processors of this process")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--exact", arguments->engine.exact,

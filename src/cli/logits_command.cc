@@ -1,11 +1,13 @@
 // dovetail logits: a model's logits for a prompt and a given reply, to compare with other implementations.
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/help.h"
 #include "cli/npz.h"
 #include "cli/open_engine.h"
 #include "cli/utf8_text.h"
@@ -25,8 +27,6 @@ struct LogitsArguments {
 };
 
 engine::Engine::Logits compute(const LogitsArguments& arguments) {
-  if (!arguments.prompt_ids.empty() && !arguments.media.empty())
-    throw Error(ErrorCode::kUsage, "--prompt-ids are the whole prompt: media go with --message");
   check_utf8(arguments.system, "--system");
   check_utf8(arguments.message, "--message");
   const Session session = open_session(arguments.engine, arguments.media, false);
@@ -37,9 +37,19 @@ engine::Engine::Logits compute(const LogitsArguments& arguments) {
   return session.engine->logits(conversation, arguments.reply_ids);
 }
 
-// Of an empty value CLI11 makes a 0.
-std::string check_token_id(const std::string& text) {
-  return text.empty() ? "an empty value is no token id" : std::string();
+// Not a vector of CLI11, which leaves out what is empty between two commas.
+CLI::Option* add_ids_option(CLI::App& command, const char* name, const char* description,
+                            std::vector<int32_t>& ids) {
+  const auto read = [name, &ids](const std::string& text) {
+    for (const char *at = text.data(), *end = at + text.size();; ++at) {
+      const auto [next, status] = std::from_chars(at, end, ids.emplace_back());
+      if (status != std::errc() || (next != end && *next != ','))
+        throw CLI::ValidationError(name, '"' + printable(text) + "\" is not token ids separated by commas");
+      if (next == end) return;
+      at = next;
+    }
+  };
+  return command.add_option_function<std::string>(name, read, description)->type_name("IDS");
 }
 
 void run_logits(const LogitsArguments& arguments) {
@@ -62,20 +72,18 @@ void add_logits_command(CLI::App& app, int&) {
   command->add_option("--library", arguments->engine.library,
                       "The compiled library; default: the package's own");
   CLI::Option* system =
-      command->add_option("--system", arguments->system, "The system message; default: the package's");
+      command->add_option("--system", arguments->system, "The system message; default: the package's")
+          ->type_name(kFreeText);
   CLI::Option_group* const prompt = command->add_option_group("prompt");
-  prompt->add_option("--message", arguments->message, "The message");
-  prompt
-      ->add_option("--prompt-ids", arguments->prompt_ids,
-                   "Token ids of the whole prompt, separated by commas, instead of a message")
-      ->delimiter(',')
-      ->check(check_token_id);
+  prompt->add_option("--message", arguments->message, "The message")->type_name(kFreeText);
+  CLI::Option* ids = add_ids_option(
+      *prompt, "--prompt-ids", "Token ids of the whole prompt, separated by commas, instead of a message",
+      arguments->prompt_ids);
   prompt->require_option(1);
   add_media_options(*command, arguments->media);
-  command->add_option("--reply-ids", arguments->reply_ids, "Token ids of the reply, separated by commas")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(check_token_id);
+  ids->excludes(system, command->get_option("--audio"), command->get_option("--image"));
+  add_ids_option(*command, "--reply-ids", "Token ids of the reply, separated by commas",
+                 arguments->reply_ids);
   command->add_option("--threads", arguments->engine.threads, "Default: all processors of this process")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--exact", arguments->engine.exact, "Compute with float32 activations");

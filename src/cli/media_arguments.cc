@@ -14,10 +14,7 @@ namespace {
 void add_option(CLI::App& command, const char* name, const char* description, MediaKind kind,
                 std::vector<MediaArgument>& arguments) {
   // Called for every occurrence while the command line is read, so that the order across options is kept.
-  const auto add = [kind, name, &arguments](const std::string& path) {
-    if (path.empty()) throw CLI::ValidationError(name, "needs a file");
-    arguments.push_back({kind, path});
-  };
+  const auto add = [kind, &arguments](const std::string& path) { arguments.push_back({kind, path}); };
   command.add_option_function<std::string>(name, add, description)
       ->type_name("FILE")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)

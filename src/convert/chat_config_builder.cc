@@ -42,22 +42,23 @@ struct Documents {
   }
 };
 
-void check_vocabulary(const models::ModelPlan& plan, const package::Tokenizer& tokenizer,
+void check_vocabulary(const models::ModelPlan& plan, const TokenizerFiles& files,
                       std::vector<std::string>& notes) {
+  const package::Tokenizer& tokenizer = files.tokenizer;
   const int64_t extra = tokenizer.vocab_size() - plan.vocab_size;
   if (extra <= 0) return;
   for (int64_t id = plan.vocab_size; id < tokenizer.vocab_size(); ++id) {
     if (tokenizer.is_special(static_cast<int32_t>(id))) continue;
     throw Error(ErrorCode::kMismatch,
                 Problem{.message = "the tokenizer has more tokens than the model's vocabulary",
-                        .source = "tokenizer.json",
+                        .source = files.source,
                         .expected = "at most " + std::to_string(plan.vocab_size),
                         .actual = std::to_string(tokenizer.vocab_size()),
                         .hint = "the tokenizer belongs to another model"});
   }
-  notes.push_back("tokenizer.json has " + std::to_string(extra) + " special token" + (extra == 1 ? "" : "s") +
-                  " beyond the model's vocabulary of " + std::to_string(plan.vocab_size) +
-                  "; text can't use " + (extra == 1 ? "it" : "them"));
+  notes.push_back(files.source + " has " + std::to_string(extra) + " special token" +
+                  (extra == 1 ? "" : "s") + " beyond the model's vocabulary of " +
+                  std::to_string(plan.vocab_size) + "; text can't use " + (extra == 1 ? "it" : "them"));
 }
 
 void apply(const ChatTemplate& chat_template, const package::Tokenizer& tokenizer,
@@ -79,7 +80,7 @@ void apply(const ChatTemplate& chat_template, const package::Tokenizer& tokenize
 }  // namespace
 
 ChatConfig build_chat_config(const models::ModelPlan& plan, const Json& config, const Json& generation_config,
-                             const package::Tokenizer& tokenizer, std::vector<std::string> tokenizer_files,
+                             const TokenizerFiles& tokenizer,
                              const std::optional<ChatTemplate>& chat_template,
                              std::vector<std::string>& notes) {
   ProblemList problems;
@@ -98,7 +99,7 @@ ChatConfig build_chat_config(const models::ModelPlan& plan, const Json& config, 
   out.context_window_size = plan.context_window_size;
   out.sliding_window_size = plan.sliding_window_size;
   out.prefill_chunk_size = plan.prefill_chunk_size;
-  out.active_vocab_size = std::min(tokenizer.vocab_size(), plan.vocab_size);
+  out.active_vocab_size = std::min(tokenizer.tokenizer.vocab_size(), plan.vocab_size);
   out.temperature = documents.number("temperature", 0, 100).value_or(out.temperature);
   // A checkpoint that says it is to be decoded greedily; "temperature" means nothing then.
   if (const auto sample = generation_config.find("do_sample");
@@ -109,11 +110,11 @@ ChatConfig build_chat_config(const models::ModelPlan& plan, const Json& config, 
   out.frequency_penalty = documents.number("frequency_penalty", -2, 2).value_or(out.frequency_penalty);
   out.repetition_penalty = documents.number("repetition_penalty", 1e-3, 100).value_or(out.repetition_penalty);
   out.top_p = documents.number("top_p", 0, 1).value_or(out.top_p);
-  out.tokenizer_files = std::move(tokenizer_files);
-  out.tokenizer_info = tokenizer.tokenizer_info();
+  for (const TokenizerFile& file : tokenizer.files) out.tokenizer_files.push_back(file.name);
+  out.tokenizer_info = tokenizer.tokenizer.tokenizer_info();
   out.conv_template =
       package::read_conv_template(plan.conv_template, "the model's definition", "conv_template", problems);
-  if (chat_template) apply(*chat_template, tokenizer, out.conv_template, notes);
+  if (chat_template) apply(*chat_template, tokenizer.tokenizer, out.conv_template, notes);
   if (const auto ids = documents.ids("pad_token_id"); !ids.empty()) out.pad_token_id = ids[0];
   if (const auto ids = documents.ids("bos_token_id"); !ids.empty()) out.bos_token_id = ids[0];
   if (auto ids = documents.ids("eos_token_id"); !ids.empty()) out.eos_token_ids = std::move(ids);

@@ -8,9 +8,9 @@
 
 #include "base/json.h"
 #include "convert/chat_template.h"
+#include "convert/tokenizer_files.h"
 #include "models/plan.h"
 #include "package/chat_config.h"
-#include "package/tokenizer.h"
 
 namespace dovetail::convert {
 
@@ -21,8 +21,7 @@ namespace dovetail::convert {
 // tokens beyond the model's vocabulary, and kUnsupported for a required chat template that MLC's form can't
 // express.
 package::ChatConfig build_chat_config(const models::ModelPlan& plan, const Json& config,
-                                      const Json& generation_config, const package::Tokenizer& tokenizer,
-                                      std::vector<std::string> tokenizer_files,
+                                      const Json& generation_config, const TokenizerFiles& tokenizer,
                                       const std::optional<ChatTemplate>& chat_template,
                                       std::vector<std::string>& notes);
 

@@ -1,16 +1,11 @@
 #include "convert/gguf_metadata.h"
 
 #include <cmath>
-#include <cstdio>
+
+#include "convert/number_text.h"
 
 namespace dovetail::convert {
 namespace {
-
-std::string number_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
-}
 
 std::string range_text(double low, double high) { return number_text(low) + " to " + number_text(high); }
 

@@ -4,11 +4,14 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
 #include "base/similar.h"
+#include "convert/number_text.h"
+#include "package/values.h"
 
 namespace dovetail::convert {
 namespace {
@@ -42,6 +45,7 @@ class Mapper {
     for (size_t i = 0; i < plan_.weights.size(); ++i) map_weight(i);
     check_unused();
     report_missing();
+    check_limits();
     if (!problems_.empty()) throw Error(ErrorCode::kMismatch, std::move(problems_));
     return std::move(out_);
   }
@@ -201,6 +205,11 @@ class Mapper {
                             .bytes = tensor(index).bytes});
   }
 
+  std::string tied_field() const {
+    return std::string(plan_.model_config.contains("text_config") ? "text_config." : "") +
+           "tie_word_embeddings";
+  }
+
   // An output head in a checkpoint whose model takes the embedding table for it: both must hold the same.
   bool tied_head(size_t index) {
     if (names_[index] != "lm_head.weight" && !names_[index].ends_with(".lm_head.weight")) return false;
@@ -223,8 +232,8 @@ class Mapper {
             plan_.always_tied ? "models of the type " + plan_.model_type +
                                     " have no output head of their own, whatever config.json says; without "
                                     "this tensor the table is used"
-                              : "if the model is not tied, set tie_word_embeddings to false in config.json; "
-                                "otherwise remove lm_head.weight");
+                              : "if the model is not tied, set " + tied_field() +
+                                    " to false in config.json; " + "otherwise remove this tensor");
       }
       return true;
     }
@@ -241,7 +250,7 @@ class Mapper {
       }
       if (missing_[i].ends_with("lm_head.weight")) {
         problem.hint =
-            "if the output head is the embedding table, set tie_word_embeddings to true in config.json";
+            "if the output head is the embedding table, set " + tied_field() + " to true in config.json";
       }
       problems_.push_back(std::move(problem));
     }
@@ -255,6 +264,34 @@ class Mapper {
               (nearest ? "; the nearest one is \"" + *nearest + "\"" : std::string()),
           {}, tensor(unused_[i]).dtype_text + " " + shape_text(tensor(unused_[i]).shape));
     }
+  }
+
+  // Values are clamped between pairs of limits, single values each. An infinite one does not limit.
+  void check_limits() {
+    constexpr std::string_view kMin = "_min", kMax = "_max";
+    for (const MappedWeight& mapped : out_.weights) {
+      if (!plan_.weights[mapped.weight].shape.empty() || mapped.parts.size() != 1) continue;
+      const size_t low = mapped.parts[0].tensor;
+      std::string name = names_[low];
+      if (!name.ends_with(kMin)) continue;
+      const auto high = by_name_.find(name.replace(name.size() - kMin.size(), kMin.size(), kMax));
+      if (high == by_name_.end() || !tensor(high->second).dtype || tensor(high->second).elements() != 1)
+        continue;
+      const float from = value(low), to = value(high->second);
+      if (!(from > to)) continue;  // NaN is refused with all other values
+      add(low, "the lower limit is above the upper one",
+          "at most " + number_text(to) + ", which is " + printable(tensor(high->second).name),
+          number_text(from), "the checkpoint is damaged");
+    }
+  }
+
+  // Of a tensor that has only one.
+  float value(size_t index) const {
+    if (!tensor(index).coding)
+      return package::load_value(*tensor(index).dtype, checkpoint_.bytes(tensor(index)).data(), 0);
+    float out = 0;
+    checkpoint_.read(tensor(index), 1, 0, 1, 0, 1, &out);
+    return out;
   }
 
   const ModelPlan& plan_;

@@ -63,7 +63,8 @@ Source open_gguf_source(const fs::path& path, const fs::path& mmproj) {
           .config = model->config,
           .generation_config = model->generation_config,
           .checkpoint = model->checkpoint(),
-          .tokenizer = {.files = {{.name = kTokenizer, .text = std::move(json)}},
+          .tokenizer = {.source = path.filename().string(),
+                        .files = {{.name = kTokenizer, .text = std::move(json)}},
                         .tokenizer = std::move(tokenizer)},
           .chat_template = model->chat_template(),
           .notes = std::move(notes),
@@ -132,11 +133,9 @@ PackageOutline outline_package(const models::ModelPlan& plan, const Source& sour
     notes.push_back("the checkpoint has no chat template: that of the model's family is used");
   PackageOutline out{.mapping = map_weights(plan, source.checkpoint)};
   out.mapping.notes.insert(out.mapping.notes.begin(), notes.begin(), notes.end());
-  std::vector<std::string> tokenizer_files;
-  for (const TokenizerFile& file : source.tokenizer.files) tokenizer_files.push_back(file.name);
-  out.chat_config = build_chat_config(
-      plan, source.config, source.generation_config, source.tokenizer.tokenizer, std::move(tokenizer_files),
-      family_chat_template ? std::nullopt : source.chat_template, out.mapping.notes);
+  out.chat_config =
+      build_chat_config(plan, source.config, source.generation_config, source.tokenizer,
+                        family_chat_template ? std::nullopt : source.chat_template, out.mapping.notes);
   if (!manifest) {
     out.chat_config.model_config = plan.mlc_config;
     out.chat_config.sliding_window_size = plan.mlc_sliding_window_size;

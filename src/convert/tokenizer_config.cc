@@ -97,30 +97,34 @@ void check_added_tokens(const Json& document, ProblemList& problems) {
                   .field = kField,
                   .expected = "one id for each text",
                   .hint = "take the tokenizer's files from the original model again, or remove the id that "
-                          "tokenizer.json does not have"});
+                          "the text does not have in the tokenizer itself"});
   }
 }
 
 }  // namespace
 
-Json read_tokenizer_config(const fs::path& checkpoint, std::vector<std::string>& notes) {
+Json merge_tokenizer_config(Json config, const Json& map, std::vector<std::string>& notes) {
   ProblemList problems;
-  Json out = read_json_object(checkpoint, kConfig, kMaxBytes);
-  const Json ours = special_tokens(out, kConfig, problems);
-  const Json theirs = special_tokens(read_json_object(checkpoint, kMap, kMaxBytes), kMap, problems);
-  check_added_tokens(out, problems);
+  const Json ours = special_tokens(config, kConfig, problems);
+  const Json theirs = special_tokens(map, kMap, problems);
+  check_added_tokens(config, problems);
   problems.throw_if_any(ErrorCode::kMalformed);
-  for (const auto& [name, tokens] : ours.items()) out[name] = tokens;
+  for (const auto& [name, tokens] : ours.items()) config[name] = tokens;
   for (const auto& [name, tokens] : theirs.items()) {
     const auto known = ours.find(name);
     if (known == ours.end()) {
-      out[name] = tokens;
+      config[name] = tokens;
     } else if (!same_tokens(*known, tokens)) {
       notes.push_back(std::string(kMap) + " has another " + name + " (" + shown(tokens) + ") than " +
                       kConfig + " (" + shown(*known) + "), which is the one that counts");
     }
   }
-  return out;
+  return config;
+}
+
+Json read_tokenizer_config(const fs::path& checkpoint, std::vector<std::string>& notes) {
+  return merge_tokenizer_config(read_json_object(checkpoint, kConfig, kMaxBytes),
+                                read_json_object(checkpoint, kMap, kMaxBytes), notes);
 }
 
 }  // namespace dovetail::convert

@@ -16,4 +16,7 @@ namespace dovetail::convert {
 // among them a text that "added_tokens_decoder" has under two ids.
 Json read_tokenizer_config(const std::filesystem::path& checkpoint, std::vector<std::string>& notes);
 
+// The same of the two documents, tokenizer_config.json and special_tokens_map.json; both are objects.
+Json merge_tokenizer_config(Json config, const Json& map, std::vector<std::string>& notes);
+
 }  // namespace dovetail::convert

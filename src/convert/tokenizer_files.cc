@@ -92,9 +92,7 @@ TokenizerFiles read_tokenizer(const fs::path& checkpoint, const Json& config,
       notes.push_back("tokenizer.json is made from " + std::string(kModel) + ", a SentencePiece model of " +
                       std::to_string(model.pieces.size()) + " pieces (" +
                       (model.model_type == SentencePieceModel::kBpe ? "BPE" : "unigram") + ")");
-      const Json added_tokens = has(checkpoint, kAddedTokens)
-                                    ? read_json_object(checkpoint, kAddedTokens, kMaxBytes)
-                                    : Json::object();
+      const Json added_tokens = read_json_object(checkpoint, kAddedTokens, kMaxBytes);
       files.push_back(
           {.name = kJson, .text = sentencepiece_tokenizer_json(model, kModel, config, added_tokens, notes)});
     }
@@ -102,11 +100,11 @@ TokenizerFiles read_tokenizer(const fs::path& checkpoint, const Json& config,
   for (const TokenizerFile& file : files) {
     if (file.name == kJson && file.copied_from.empty()) {
       package::Tokenizer tokenizer = made_tokenizer(file.text);
-      return {.files = std::move(files), .tokenizer = std::move(tokenizer)};
+      return {.source = kModel, .files = std::move(files), .tokenizer = std::move(tokenizer)};
     }
   }
   package::Tokenizer tokenizer = read_given(checkpoint, notes);
-  return {.files = std::move(files), .tokenizer = std::move(tokenizer)};
+  return {.source = kJson, .files = std::move(files), .tokenizer = std::move(tokenizer)};
 }
 
 }  // namespace dovetail::convert

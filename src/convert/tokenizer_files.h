@@ -18,6 +18,7 @@ struct TokenizerFile {
 };
 
 struct TokenizerFiles {
+  std::string source;  // the file that `tokenizer` comes from
   std::vector<TokenizerFile> files;
   package::Tokenizer tokenizer;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -14,6 +13,7 @@
 
 #include "base/error.h"
 #include "convert/ggml_types.h"
+#include "convert/number_text.h"
 #include "convert/quantize.h"
 #include "package/values.h"
 
@@ -54,12 +54,6 @@ int64_t stored_bytes(const CheckpointTensor& tensor, int64_t values) {
   if (!tensor.coding) return values * dtype_bytes(*tensor.dtype);
   const GgmlTypeInfo& info = ggml_type_info(tensor.coding->type);
   return values * info.block_bytes / info.block_values;
-}
-
-std::string number_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
 }
 
 // " at [1, 37]"; nothing for a single value.

@@ -49,9 +49,6 @@ void read_rope(const ConfigReader& text, Gemma3Config& out) {
   }
 }
 
-// Only the type: the checkpoint's tensors say whether it is true.
-void check_tied(const ConfigReader& part) { part.boolean("tie_word_embeddings", true); }
-
 void read_text(const ConfigReader& text, Gemma3Config& out) {
   out.vocab_size = static_cast<int32_t>(text.integer("vocab_size", 1, 1 << 24, 262208));
   out.hidden_size = static_cast<int32_t>(text.integer("hidden_size", 1, kMaxWidth, 2304));

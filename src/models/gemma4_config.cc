@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "models/config_reader.h"
 #include "models/gemma4_plan.h"
+#include "models/plan_parts.h"
 
 namespace dovetail::models {
 namespace {
@@ -151,7 +151,7 @@ void read_text(const ConfigReader& text, Gemma4TextConfig& out) {
   out.pad_token_id = static_cast<int32_t>(text.integer("pad_token_id", 0, out.vocab_size - 1, 0));
   out.rms_norm_eps = static_cast<float>(text.number("rms_norm_eps", 0, 1, 1e-6));
   out.logit_softcap = static_cast<float>(text.number("final_logit_softcapping", 0, 1e6, 0));
-  text.boolean("tie_word_embeddings", true);
+  check_tied(text);
   read_layers(text, out);
   read_rope(text, out);
 }
@@ -217,8 +217,7 @@ Gemma4Config parse_gemma4_config(const Json& config, const std::string& source) 
     read_text(*text, out.text);
   }
   if (const auto audio = root.object("audio_config", false)) read_audio(*audio, out.audio);
-  // Only the type: the checkpoint's tensors say whether it is true.
-  root.boolean("tie_word_embeddings", true);
+  check_tied(root);
   if (!problems.empty()) throw Error(ErrorCode::kMalformed, std::move(problems));
   return out;
 }

@@ -41,6 +41,9 @@ void read_rotary_scaling(const ConfigReader& entry, RotaryConfig& out);
 
 VitConfig read_vision(const ConfigReader& vision, const VitConfig& defaults);
 
+// Only the type: the checkpoint's tensors say whether it is true.
+inline void check_tied(const ConfigReader& part) { part.boolean("tie_word_embeddings", true); }
+
 // The ids that end a reply, of "eos_token_id" (a number or a list).
 Json stop_token_ids(const ConfigReader& text, int64_t fallback);
 

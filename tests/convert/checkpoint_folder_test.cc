@@ -33,8 +33,13 @@ TEST_F(CheckpointFolder, RowsBehindTheVocabularyArePaddingAndTokensBehindTheRows
   run(hf());
   EXPECT_EQ(package::Package::open(output()).chat_config.active_vocab_size, 320);
   add_token(320);
-  EXPECT_HAS(error(),
-             "the tokenizer has more tokens than the model's vocabulary (expected at most 320, got 321)");
+  EXPECT_HAS(
+      error(),
+      "tokenizer.json: the tokenizer has more tokens than the model's vocabulary (expected at most 320, "
+      "got 321)");
+  fs::remove(hf() / "tokenizer.json");
+  fs::copy_file(fs::path(DOVETAIL_TEST_DATA) / "sentencepiece/bpe.model", hf() / "tokenizer.model");
+  EXPECT_HAS(error(), "tokenizer.model: the tokenizer has more tokens than the model's vocabulary");
 }
 
 // --- other tools ---

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "checkpoint_fixture.h"
@@ -132,6 +134,30 @@ TEST_F(MappingTest, TiedHeads) {
   EXPECT_HAS(mapping.skipped[0].reason, "equals the embedding table");
   EXPECT_HAS(error(tied, {embedding, other}),
              "differs from the embedding table, which the model uses for both");
+  EXPECT_HAS(error(tied, {embedding, other}), "set tie_word_embeddings to false in config.json");
+  models::ModelPlan in_part = make_plan("q0f16", {table});
+  in_part.model_config["text_config"] = Json::object();
+  EXPECT_HAS(error(in_part, {embedding, other}),
+             "set text_config.tie_word_embeddings to false in config.json");
+}
+
+TEST_F(MappingTest, LimitsAreInOrder) {
+  const models::ModelPlan plan =
+      make_plan("q0f16", {weight_from("in_min", {}, {"in_min"}), weight_from("in_max", {}, {"in_max"}),
+                          weight_from("alone_min", {}, {"alone_min"})});
+  const float inf = std::numeric_limits<float>::infinity();
+  const auto limits = [&](float low, float high) {
+    const auto tensor = [](const char* name, float value) {
+      return TestTensor{name, "F32", {}, std::string(reinterpret_cast<const char*>(&value), sizeof value)};
+    };
+    return error(plan, {tensor("in_min", low), tensor("in_max", high), tensor("alone_min", 3)});
+  };
+  EXPECT_EQ(limits(-1, 1), "accepted");
+  EXPECT_EQ(limits(-inf, inf), "accepted");
+  EXPECT_EQ(limits(0, 0), "accepted");
+  for (const auto& [low, high] : {std::pair(2.5f, -4.0f), std::pair(inf, 1.0f), std::pair(1.0f, -inf)})
+    EXPECT_HAS(limits(low, high), "in_min: the lower limit is above the upper one (expected at most ");
+  EXPECT_HAS(limits(2.5f, -4), "expected at most -4, which is in_max, got 2.5)");
 }
 
 TEST_F(MappingTest, PaddingRowsOfTheVocabularyAreLeftOut) {

@@ -242,6 +242,22 @@ TEST_F(TokenizerFolder, OfAModelAloneIsConverted) {
   EXPECT_HAS(notes_[0], "made from tokenizer.model, a SentencePiece model of 700 pieces (BPE)");
 }
 
+TEST_F(TokenizerFolder, FilesToBlame) {
+  copy("bpe.model", "tokenizer.model");
+  EXPECT_EQ(read().source, "tokenizer.model");
+  write_text(dir_ / "tokenizer.json", read().files[1].text);
+  EXPECT_EQ(read().source, "tokenizer.json");
+  fs::remove(dir_ / "tokenizer.json");
+  std::string file = read_text(dir_ / "tokenizer.model");
+  const std::string piece = text_field(1, text_field(1, "one more"));
+  write_text(dir_ / "tokenizer.model", file + piece + piece);
+  EXPECT_HAS(error_of([&] { read(); }), "tokenizer.model: piece 701: repeats an earlier piece");
+  // A folder is no such file.
+  copy("bpe.model", "tokenizer.model");
+  fs::create_directory(dir_ / "added_tokens.json");
+  EXPECT_HAS(error_of([&] { read(); }), "added_tokens.json: is a directory, not a file");
+}
+
 TEST_F(TokenizerFolder, OfAJsonAloneIsTakenAsItIs) {
   copy("bpe.model", "tokenizer.model");
   const std::string json = read().files[1].text;

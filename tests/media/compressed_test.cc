@@ -107,6 +107,15 @@ TEST(Compressed, Mp3WithoutALengthHeader) {
   EXPECT_HAS(decode_audio(bytes_of(junk), kTarget).source.notes.at(0), "50 bytes");
 }
 
+TEST(Compressed, Mp3WithoutFrames) {
+  const std::string tag("ID3\x04\0\0\0\0\0\x0A", 10);
+  const std::string padding(10, '\0');
+  const std::string none = "MP3 can't be decoded: expected frames of MP3 audio";
+  EXPECT_HAS(message_of(tag), none + " besides its tags of 20 bytes, found none (the file has 10 bytes)");
+  EXPECT_HAS(message_of(tag + padding), none + " besides its tags of 20 bytes, found none (the file has 20");
+  EXPECT_HAS(message_of(tag + padding + std::string(3000, 'x')), none + ", found none");
+}
+
 TEST(Compressed, OtherCodecsAreRefusedByName) {
   EXPECT_HAS(message_of(load("mono-48k.opus")), "this is Opus in Ogg");
   EXPECT_HAS(message_of(load("mono-16k.m4a")), "this is M4A");

@@ -73,7 +73,12 @@ fn open(bytes: Vec<u8>, container: Container) -> Result<Box<dyn FormatReader>, S
             FormatOptions::default(),
             MetadataOptions::default(),
         )
-        .map_err(describe)
+        .map_err(|error| match (error, container) {
+            (Error::Unsupported(_), Container::Flac) => "expected a FLAC stream, found none".to_string(),
+            (Error::Unsupported(_), Container::Mp3) => "expected frames of MP3 audio, found none".to_string(),
+            (Error::Unsupported(_), Container::Ogg) => "expected an Ogg stream, found none".to_string(),
+            (other, _) => describe(other),
+        })
 }
 
 fn describe(error: Error) -> String {
@@ -88,6 +93,13 @@ fn describe(error: Error) -> String {
 }
 
 pub fn decode(bytes: &[u8], container: Container, limit: &Limit) -> Result<Decoded, String> {
+    let tags = tag_bytes(bytes);
+    if container == Container::Mp3 && tags >= bytes.len() {
+        return Err(format!(
+            "expected frames of MP3 audio besides its tags of {tags} bytes, found none (the file has {} bytes)",
+            bytes.len()
+        ));
+    }
     let mut reader = open(bytes.to_vec(), container)?;
     let track = reader.default_track(TrackType::Audio).ok_or("it has no audio track")?.clone();
     let params = track

@@ -28,18 +28,22 @@ namespace dovetail::cli {
 namespace {
 
 constexpr int kRuns = 3;
+constexpr int64_t kPromptTokens = 512;
+constexpr int64_t kTokens = 64;
+constexpr double kAudioSeconds = 10;
 
 struct BenchArguments {
   EngineArguments engine;
-  int64_t prompt_tokens = 512;
-  int64_t tokens = 64;
-  double audio_seconds = 10;
+  std::optional<int64_t> prompt_tokens;
+  std::optional<int64_t> tokens;
+  std::optional<double> audio_seconds;
   bool image = false;
   std::string image_file;  // empty: noise
   bool json = false;
 };
 
 struct BenchResult {
+  std::vector<std::string> notes;  // defaults that did not fit
   double load_seconds = 0;
   double prefill_rate = 0;  // tokens per second
   int64_t prompt_tokens = 0;
@@ -135,12 +139,59 @@ const Processor* find_processor(const contract::Task& task) {
   return nullptr;
 }
 
-void measure_adapter(const engine::Engine& engine, const contract::AudioDecode& processor,
-                     double wanted_seconds, std::mt19937& random, BenchResult& result) {
-  const auto rate = static_cast<double>(processor.sample_rate_hz);
-  const int64_t count =
-      std::clamp(std::llround(wanted_seconds * rate), static_cast<long long>(processor.min_samples),
-                 static_cast<long long>(processor.max_samples));
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
+// What was asked for, or else as much of the default as fits.
+template <class Number>
+Number length(const char* option, std::optional<Number> wanted, Number standard, Number least, Number most,
+              BenchResult& result) {
+  if (wanted) return *wanted;
+  const Number fits = std::max(least, std::min(standard, most));
+  if (fits != standard)
+    result.notes.push_back(std::string(option) + ": the default of " +
+                           number_text(static_cast<double>(standard)) + " does not fit, " +
+                           number_text(static_cast<double>(fits)) + " is taken");
+  return fits;
+}
+
+void choose_tokens(const BenchArguments& arguments, int64_t window, BenchResult& result) {
+  const int64_t prompt = arguments.prompt_tokens.value_or(1);
+  result.tokens = length<int64_t>("--tokens", arguments.tokens, kTokens, 1, window - prompt, result);
+  result.prompt_tokens = length<int64_t>("--prompt-tokens", arguments.prompt_tokens, kPromptTokens, 1,
+                                         window - result.tokens, result);
+  const int64_t sum = result.prompt_tokens + result.tokens;
+  if (sum <= window) return;
+  throw Error(
+      ErrorCode::kUsage,
+      Problem{.message = "--prompt-tokens " + std::to_string(result.prompt_tokens) + " and --tokens " +
+                         std::to_string(result.tokens) + " do not fit into the context window",
+              .expected = "together at most " + std::to_string(window),
+              .actual = std::to_string(sum)});
+}
+
+void measure_adapter(const engine::Engine& engine, const BenchArguments& arguments, std::mt19937& random,
+                     BenchResult& result) {
+  const contract::AudioDecode* processor = find_processor<contract::AudioDecode>(engine.model().task);
+  if (processor == nullptr) {
+    if (arguments.audio_seconds) engine.audio("", "--audio-seconds");  // refuses by name
+    return;
+  }
+  const auto rate = static_cast<double>(processor->sample_rate_hz);
+  const double least = static_cast<double>(processor->min_samples) / rate;
+  const double most = static_cast<double>(processor->max_samples) / rate;
+  const double seconds =
+      length("--audio-seconds", arguments.audio_seconds, kAudioSeconds, least, most, result);
+  const int64_t count = std::llround(seconds * rate);
+  if (count < processor->min_samples || count > processor->max_samples) {
+    throw Error(ErrorCode::kUsage, Problem{.message = "the package takes no recording of this length",
+                                           .source = "--audio-seconds",
+                                           .expected = number_text(least) + " to " + number_text(most),
+                                           .actual = number_text(seconds)});
+  }
   std::vector<float> samples(static_cast<size_t>(count));
   for (float& sample : samples) sample = static_cast<float>(random()) * 0x1p-33f - 0.25f;
   const std::shared_ptr<const engine::Media> media = engine.audio(samples);
@@ -229,11 +280,13 @@ BenchResult measure(const BenchArguments& arguments) {
   result.load_seconds = seconds_of([&] { engine = open_engine(arguments.engine); });
   const package::ChatConfig& config = engine->model().chat_config;
   const int64_t vocab = config.active_vocab_size > 0 ? config.active_vocab_size : config.vocab_size;
-  result.tokens = std::min(arguments.tokens, std::max<int64_t>(engine->context_window() - 1, 1));
-  result.prompt_tokens = std::min(arguments.prompt_tokens, engine->context_window() - result.tokens);
-  if (result.prompt_tokens < 1)
-    throw Error(ErrorCode::kUsage, "the context window is too small for a measurement");
+  choose_tokens(arguments, engine->context_window(), result);
   std::mt19937 random(1);
+  measure_adapter(*engine, arguments, random, result);
+  if (arguments.image || !arguments.image_file.empty()) {
+    measure_image(*engine, arguments.image_file, random, result);
+    measure_peaks(arguments.engine.threads, result);
+  }
   engine::Prompt prompt{.ids = random_ids(random, result.prompt_tokens, vocab)};
   prompt.modality_ids.assign(prompt.ids.size(), 0);
   const std::vector<int32_t> reply = random_ids(random, result.tokens, vocab);
@@ -251,13 +304,6 @@ BenchResult measure(const BenchArguments& arguments) {
   }
   result.prefill_rate = static_cast<double>(result.prompt_tokens) / median(prefill);
   result.decode_rate = static_cast<double>(result.tokens) / median(decode);
-  if (const contract::AudioDecode* processor = find_processor<contract::AudioDecode>(engine->model().task)) {
-    measure_adapter(*engine, *processor, arguments.audio_seconds, random, result);
-  }
-  if (arguments.image || !arguments.image_file.empty()) {
-    measure_image(*engine, arguments.image_file, random, result);
-    measure_peaks(arguments.engine.threads, result);
-  }
   result.resident_bytes = proc_bytes("/proc/self/status", "VmRSS");
   result.anonymous_bytes = proc_bytes("/proc/self/status", "RssAnon");
   result.bytes_per_token = decode_bytes(engine->model().metadata().dovetail);
@@ -306,6 +352,7 @@ void print_table(const BenchResult& result) {
                 format_bytes(*result.bytes_per_token).c_str(),
                 result.bandwidth / static_cast<double>(*result.bytes_per_token), 100 * *share);
   }
+  for (const std::string& note : result.notes) std::printf("note       %s\n", note.c_str());
 }
 
 void print_json(const BenchResult& result) {
@@ -333,11 +380,11 @@ void print_json(const BenchResult& result) {
   }
   if (result.bytes_per_token) document["bytes_per_token"] = *result.bytes_per_token;
   if (const std::optional<double> share = bandwidth_share(result)) document["bandwidth_share"] = *share;
+  if (!result.notes.empty()) document["notes"] = result.notes;
   std::printf("%s\n", document.dump(2).c_str());
 }
 
 void run_bench(const BenchArguments& arguments) {
-  if (std::isnan(arguments.audio_seconds)) throw Error(ErrorCode::kUsage, "--audio-seconds is not a number");
   const BenchResult result = measure(arguments);
   if (arguments.json) {
     print_json(result);
@@ -349,6 +396,7 @@ void run_bench(const BenchArguments& arguments) {
 }  // namespace
 
 void add_bench_command(CLI::App& app, int&) {
+  const std::string or_less = ", or what the package takes";
   auto arguments = std::make_shared<BenchArguments>();
   CLI::App* command = app.add_subcommand(
       "bench", "Measure a model on this machine: medians of several runs, after one that warms up");
@@ -358,15 +406,18 @@ void add_bench_command(CLI::App& app, int&) {
                       "The compiled library; default: the package's own");
   command->add_option("--threads", arguments->engine.threads, "Default: all processors of this process")
       ->check(CLI::Range(1, 1024));
-  command->add_option("--prompt-tokens", arguments->prompt_tokens, "Length of the prompt")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
-      ->capture_default_str();
-  command->add_option("--tokens", arguments->tokens, "Tokens to decode after it")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
-      ->capture_default_str();
-  command->add_option("--audio-seconds", arguments->audio_seconds, "Length of the recording")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
+  command
+      ->add_option("--prompt-tokens", arguments->prompt_tokens,
+                   "Length of the prompt; default: " + std::to_string(kPromptTokens) + or_less)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
+  command
+      ->add_option("--tokens", arguments->tokens,
+                   "Tokens to decode after it; default: " + std::to_string(kTokens) + or_less)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
+  command
+      ->add_option("--audio-seconds", arguments->audio_seconds,
+                   "Length of the recording; default: " + number_text(kAudioSeconds) + or_less)
+      ->check(CLI::Range(0.0, 1e6));
   command->add_flag("--image", arguments->image, "Measure the picture adapter too, on noise");
   command
       ->add_option("--image-file", arguments->image_file,

@@ -9,6 +9,7 @@
 #include "cli/interrupt.h"
 #include "compile/compile.h"
 #include "ops/ops.h"
+#include "package/package.h"
 
 namespace dovetail::cli {
 namespace {
@@ -26,6 +27,7 @@ void run_compile(const CompileOptions& options) {
   const std::filesystem::path output = options.output.empty()
                                            ? compile::default_library_path(options.package, plan)
                                            : std::filesystem::path(options.output);
+  package::check_output(output, options.package);
   std::string names;
   for (const ops::Level level : levels)
     names += (names.empty() ? "" : ",") + std::string(ops::level_name(level));

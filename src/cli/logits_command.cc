@@ -1,6 +1,7 @@
 // dovetail logits: a model's logits for a prompt and a given reply, to compare with other implementations.
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "cli/npz.h"
 #include "cli/open_engine.h"
 #include "cli/utf8_text.h"
+#include "library/model.h"
+#include "package/package.h"
 
 namespace dovetail::cli {
 namespace {
@@ -53,6 +56,10 @@ CLI::Option* add_ids_option(CLI::App& command, const char* name, const char* des
 }
 
 void run_logits(const LogitsArguments& arguments) {
+  std::vector<std::filesystem::path> inputs = library::package_libraries(arguments.engine.package);
+  inputs.emplace_back(arguments.engine.library);
+  for (const MediaArgument& file : arguments.media) inputs.emplace_back(file.path);
+  package::check_output(arguments.output, arguments.engine.package, inputs);
   const engine::Engine::Logits logits = compute(arguments);
   const std::vector<int64_t> ids(logits.prompt_ids.begin(), logits.prompt_ids.end());
   NpzFile file;

@@ -26,19 +26,23 @@ void collect(ProblemList& problems, const Read& read) {
   }
 }
 
-// True when the package's list of hashes names a manifest. A list that can't be read is a matter of
-// verification.
-bool lost_manifest(const fs::path& dir) {
+// What the package's list of hashes names; nothing when there is none. A list that can't be read is a matter
+// of verification.
+std::vector<FileHash> listed_files(const fs::path& dir) {
   const std::string list(kHashesFile);
   std::error_code ec;
-  if (!fs::exists(dir / list, ec) || bad_package_file(dir, list)) return false;
+  if (!fs::exists(dir / list, ec) || bad_package_file(dir, list)) return {};
   try {
-    const std::vector<FileHash> hashes = parse_content_hashes(read_file(dir / list, kMaxHashesBytes));
-    return std::any_of(hashes.begin(), hashes.end(),
-                       [](const FileHash& hash) { return hash.file == contract::kManifestFile; });
+    return parse_content_hashes(read_file(dir / list, kMaxHashesBytes));
   } catch (const Error&) {
-    return false;
+    return {};
   }
+}
+
+bool lost_manifest(const fs::path& dir) {
+  const std::vector<FileHash> files = listed_files(dir);
+  return std::any_of(files.begin(), files.end(),
+                     [](const FileHash& file) { return file.file == contract::kManifestFile; });
 }
 
 }  // namespace
@@ -79,6 +83,37 @@ PackageParts read_package_parts(const fs::path& dir, ProblemList& problems) {
     }
   }
   return parts;
+}
+
+void check_output(const fs::path& output, const fs::path& dir, const std::vector<fs::path>& inputs) {
+  std::error_code ec;
+  const auto canonical = [&](const fs::path& path) {
+    return fs::weakly_canonical(fs::absolute(path, ec), ec);
+  };
+  const fs::path target = canonical(output);
+  const auto keep = [&](const fs::path& file, const std::string& what) {
+    if (canonical(file) != target) return;
+    throw Error(ErrorCode::kUsage,
+                Problem{.message = "the output would take the place of " + what + ", " + file.string(),
+                        .source = output.string(),
+                        .hint = "give the output another name"});
+  };
+  for (const fs::path& input : inputs) keep(input, "an input");
+  keep(dir / kChatConfigFile, "the package's configuration");
+  keep(dir / contract::kManifestFile, "the package's manifest");
+  keep(dir / kHashesFile, "the package's list of hashes");
+  keep(dir / kTensorCacheFile, "the package's list of tensors");
+  keep(dir / kOldTensorCacheFile, "the package's list of tensors");
+  ProblemList ignored;  // whoever reads the package reports them
+  const PackageParts parts = read_package_parts(dir, ignored);
+  if (parts.chat_config) {
+    for (const std::string& file : parts.chat_config->tokenizer_files)
+      keep(dir / file, "the package's tokenizer");
+  }
+  if (parts.tensors) {
+    for (const Shard& shard : parts.tensors->shards()) keep(dir / shard.file, "the package's weights");
+  }
+  for (const FileHash& file : listed_files(dir)) keep(dir / file.file, "a file of the package");
 }
 
 Package Package::open(const fs::path& dir) {

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "contract/manifest.h"
 #include "package/chat_config.h"
@@ -35,5 +36,11 @@ struct PackageParts {
 };
 
 PackageParts read_package_parts(const std::filesystem::path& dir, ProblemList& problems);
+
+// Throws Error kUsage when a file written to `output`, all links followed, would take the place of one of
+// `inputs` or of one that belongs to the package: a document (also one that the package could have and has
+// not), the weights, the tokenizer. Throws kNotFound when there is no such package folder.
+void check_output(const std::filesystem::path& output, const std::filesystem::path& dir,
+                  const std::vector<std::filesystem::path>& inputs = {});
 
 }  // namespace dovetail::package

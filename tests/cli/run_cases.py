@@ -9,7 +9,7 @@
     picture NAME ROW/ROW          write a BMP picture with a pixel for each letter, which the fake model reads
     write NAME "BYTES"            write a file; BYTES may have escapes such as \\x00
     replace FILE "FROM" => "TO"   change a text file
-    copy FROM TO / delete FILE / truncate FILE BYTES / flip FILE BYTE
+    copy FROM TO / link NAME TARGET / delete FILE / truncate FILE BYTES / flip FILE BYTE
     $ dovetail ARGUMENTS          run it; NAME=VALUE in front sets an environment variable
     < TEXT                        a line of its standard input
     TEXT                          a line of its standard output; lines must agree exactly and in number
@@ -115,6 +115,8 @@ class Runner:
             replace(folder / words[0], words[1], words[3])
         elif kind == "copy":
             shutil.copy(folder / words[0], folder / words[1])
+        elif kind == "link":
+            (folder / words[0]).symlink_to(words[1])
         elif kind == "delete":
             (folder / words[0]).unlink()
         elif kind == "truncate":

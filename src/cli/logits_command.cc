@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/npz.h"
@@ -60,6 +61,7 @@ void run_logits(const LogitsArguments& arguments) {
   inputs.emplace_back(arguments.engine.library);
   for (const MediaArgument& file : arguments.media) inputs.emplace_back(file.path);
   package::check_output(arguments.output, arguments.engine.package, inputs);
+  { const AtomicFile writable(arguments.output); }  // refused before anything is computed
   const engine::Engine::Logits logits = compute(arguments);
   const std::vector<int64_t> ids(logits.prompt_ids.begin(), logits.prompt_ids.end());
   NpzFile file;

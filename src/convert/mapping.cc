@@ -233,7 +233,7 @@ class Mapper {
                                     " have no output head of their own, whatever config.json says; without "
                                     "this tensor the table is used"
                               : "if the model is not tied, set " + tied_field() +
-                                    " to false in config.json; " + "otherwise remove this tensor");
+                                    " to false in config.json; otherwise remove this tensor");
       }
       return true;
     }

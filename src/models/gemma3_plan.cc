@@ -195,20 +195,12 @@ Json mlc_config(const Json& config, const Gemma3Config& c, const ModelPlan& plan
 }
 
 std::string canonical_gemma3_name(const std::string& name) {
-  std::string out = name;
-  const auto replace = [&](const std::string& prefix, const std::string& with) {
-    if (!out.starts_with(prefix)) return false;
-    out = with + out.substr(prefix.size());
-    return true;
-  };
-  const bool done = replace("model.language_model.", "language_model.model.") ||
-                    replace("model.vision_tower.", "vision_tower.") ||
-                    replace("model.multi_modal_projector.", "multi_modal_projector.") ||
-                    replace("model.", "language_model.model.") ||
-                    replace("lm_head.", "language_model.lm_head.");
-  (void)done;
-  if (!out.starts_with("vision_tower.vision_model.")) replace("vision_tower.", "vision_tower.vision_model.");
-  return out;
+  const std::string out = with_other_prefix(name, {{"model.language_model.", "language_model.model."},
+                                                   {"model.vision_tower.", "vision_tower."},
+                                                   {"model.multi_modal_projector.", "multi_modal_projector."},
+                                                   {"model.", "language_model.model."},
+                                                   {"lm_head.", "language_model.lm_head."}});
+  return with_vision_model(out);
 }
 
 }  // namespace

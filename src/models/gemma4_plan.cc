@@ -121,13 +121,9 @@ Json make_conv_template(const Json& config, const Gemma4Config& parsed, const st
 }
 
 std::string canonical_gemma4_name(const std::string& name) {
-  for (const auto& [prefix, replacement] :
-       {std::pair<std::string, std::string>{"language_model.model.", "language_model."},
-        {"model.language_model.", "language_model."},
-        {"model.", ""}}) {
-    if (name.starts_with(prefix)) return replacement + name.substr(prefix.size());
-  }
-  return name;
+  return with_other_prefix(name, {{"language_model.model.", "language_model."},
+                                  {"model.language_model.", "language_model."},
+                                  {"model.", ""}});
 }
 
 }  // namespace

@@ -192,19 +192,11 @@ Json mlc_llava_config(const Json& config, const LlavaConfig& c, const ModelPlan&
           {"text_architecture", "LlamaForCausalLM"}};
 }
 
-// "model.language_model.x", "language_model.model.x" and, for the tower, with and without "vision_model.".
 std::string canonical_llava_name(const std::string& name) {
-  std::string out = name;
-  const auto replace = [&](const std::string& prefix, const std::string& with) {
-    if (!out.starts_with(prefix)) return false;
-    out = with + out.substr(prefix.size());
-    return true;
-  };
-  if (!replace("model.language_model.", "language_model.model.") &&
-      !replace("lm_head.", "language_model.lm_head."))
-    replace("model.", "");
-  if (!out.starts_with("vision_tower.vision_model.")) replace("vision_tower.", "vision_tower.vision_model.");
-  return out;
+  const std::string out = with_other_prefix(name, {{"model.language_model.", "language_model.model."},
+                                                   {"lm_head.", "language_model.lm_head."},
+                                                   {"model.", ""}});
+  return with_vision_model(out);
 }
 
 }  // namespace

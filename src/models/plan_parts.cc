@@ -97,6 +97,20 @@ VitConfig read_vision(const ConfigReader& vision, const VitConfig& defaults) {
   return out;
 }
 
+std::string with_other_prefix(
+    const std::string& name,
+    std::initializer_list<std::pair<std::string_view, std::string_view>> replacements) {
+  for (const auto& [prefix, other] : replacements) {
+    if (name.starts_with(prefix)) return std::string(other) + name.substr(prefix.size());
+  }
+  return name;
+}
+
+std::string with_vision_model(const std::string& name) {
+  return with_other_prefix(name, {{"vision_tower.vision_model.", "vision_tower.vision_model."},
+                                  {"vision_tower.", "vision_tower.vision_model."}});
+}
+
 Json stop_token_ids(const ConfigReader& text, int64_t fallback) {
   Json out = Json::array();
   if (!text.has("eos_token_id")) return Json::array({fallback});

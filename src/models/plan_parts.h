@@ -1,8 +1,11 @@
 // Pieces that the plans of several models are made of.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -43,6 +46,13 @@ VitConfig read_vision(const ConfigReader& vision, const VitConfig& defaults);
 
 // Only the type: the checkpoint's tensors say whether it is true.
 inline void check_tied(const ConfigReader& part) { part.boolean("tie_word_embeddings", true); }
+
+// A tensor's name with the first of these prefixes that it has replaced by the text beside it.
+std::string with_other_prefix(
+    const std::string& name,
+    std::initializer_list<std::pair<std::string_view, std::string_view>> replacements);
+// Towers are stored with "vision_tower.vision_model." and, by newer versions, without the second part.
+std::string with_vision_model(const std::string& name);
 
 // The ids that end a reply, of "eos_token_id" (a number or a list).
 Json stop_token_ids(const ConfigReader& text, int64_t fallback);

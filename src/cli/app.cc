@@ -98,9 +98,10 @@ int run_app(int argc, const char* const* argv) {
   // Also for commands that run no kernel: a misspelt level is no wish for the best one.
   if (std::getenv("DOVETAIL_CPU") != nullptr) ops::best_level();
   check_values(app);
-  refuse_unknown_command(app, std::span(argv, static_cast<size_t>(argc)).subspan(1));
+  const auto words = std::span(argv, static_cast<size_t>(argc)).subspan(argc > 0 ? 1 : 0);
+  refuse_unknown_command(app, words);
   try {
-    app.parse(reversed_words(argc, argv));
+    app.parse(reversed_words(app, words));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) refuse_usage(app, error);
     app.exit(error);  // prints what --help or --version ask for

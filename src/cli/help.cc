@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "base/error.h"
 #include "cli/report.h"
@@ -67,6 +68,22 @@ std::string bad_value(std::string& text, std::string_view type) {
   return "";
 }
 
+const CLI::App* subcommand_or_self(const CLI::App* command, const std::string& name) {
+  for (const CLI::App* sub : command->get_subcommands({}))
+    if (!name.empty() && sub->get_name() == name) return sub;
+  return command;
+}
+
+[[noreturn]] void refuse(const CLI::App* command, const std::string& message) {
+  std::string name;
+  for (; command != nullptr; command = command->get_parent()) {
+    // Groups of options are commands without a name.
+    if (!command->get_name().empty()) name = command->get_name() + (name.empty() ? "" : " ") + name;
+  }
+  throw Error(ErrorCode::kUsage,
+              Problem{.message = message, .hint = "'" + name + " --help' shows how it is used"});
+}
+
 }  // namespace
 
 std::shared_ptr<CLI::FormatterBase> help_formatter() { return std::make_shared<HelpFormatter>(); }
@@ -80,25 +97,38 @@ void check_values(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) check_values(*command);
 }
 
-std::vector<std::string> reversed_words(int argc, const char* const* argv) {
+std::vector<std::string> reversed_words(const CLI::App& app, std::span<const char* const> given) {
+  const CLI::App* command = &app;
+  bool is_value = false;  // of the option in front of it, whatever it looks like
+  bool options_end = false;
   std::vector<std::string> words;
-  for (int i = argc - 1; i > 0; --i) {
-    std::string& word = words.emplace_back(argv[i]);
-    if (!word.starts_with("--") || word.find('=') != word.size() - 1) continue;
-    word.pop_back();
-    words.insert(words.end() - 1, "");
+  for (const char* text : given) {
+    const std::string word = words.emplace_back(text);
+    if (std::exchange(is_value, false) || options_end) continue;
+    if (!word.starts_with('-')) {
+      command = subcommand_or_self(command, word);
+      continue;
+    }
+    options_end = word == "--";
+    const size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;
+    const CLI::Option* option = command->get_option_no_throw(word.substr(0, equals));
+    if (option == nullptr) continue;
+    const bool is_flag = option->get_items_expected_max() == 0;
+    if (equals == word.size() - 1) {
+      if (is_flag) refuse(command, word.substr(0, equals) + ": the value is empty");
+      words.back().pop_back();
+      words.emplace_back();
+    }
+    is_value = !is_flag && equals == std::string::npos;
   }
+  std::reverse(words.begin(), words.end());
   return words;
 }
 
 void refuse_usage(const CLI::App& app, const CLI::ParseError& error) {
-  std::string name = app.get_name();
-  for (const CLI::App* command = &app; !command->get_subcommands().empty();) {
-    command = command->get_subcommands().front();
-    if (!command->get_name().empty()) name += " " + command->get_name();
-  }
-  throw Error(ErrorCode::kUsage,
-              Problem{.message = error.what(), .hint = "'" + name + " --help' shows how it is used"});
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  refuse(command, error.what());
 }
 
 }  // namespace dovetail::cli

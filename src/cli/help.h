@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,10 @@ inline constexpr const char* kFreeText = "MESSAGE";
 // text, and a number is written in decimal, from its first byte to its last.
 void check_values(CLI::App& app);
 
-// The words of a command line as CLI11 takes them, last one first. Of "--name=" it would take the next word.
-std::vector<std::string> reversed_words(int argc, const char* const* argv);
+// The words of a command line, without the program's own, as CLI11 takes them: last one first. For the value
+// of
+// "--name=" it would take the next word. Throws Error kUsage for a flag with such a value.
+std::vector<std::string> reversed_words(const CLI::App& app, std::span<const char* const> given);
 
 // What is wrong with a command line, as an Error of the code kUsage; `app` has parsed it as far as it could.
 [[noreturn]] void refuse_usage(const CLI::App& app, const CLI::ParseError& error);

@@ -41,6 +41,11 @@ class Talk {
 
   // False: end.
   bool line(const std::string& text) {
+    if (text.size() > kMaxLineBytes) {
+      throw Error(ErrorCode::kLimit, Problem{.message = "is too long",
+                                             .source = "the line",
+                                             .expected = "at most " + format_bytes(kMaxLineBytes)});
+    }
     if (const size_t zero = text.find('\0'); zero != std::string::npos) {
       throw Error(ErrorCode::kUsage, Problem{.message = "has a zero byte at byte " + std::to_string(zero),
                                              .source = "the line",

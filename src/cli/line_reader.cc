@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <iostream>
 
 #include "base/error.h"
 #include "cli/chat_command.h"
@@ -34,14 +33,20 @@ void drop_line_end(std::string& line) {
   while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
 }
 
+// Not std::getline(), which takes a lack of memory for the end of the input.
 LineReader::Result read_plainly(std::string& line) {
-  std::getline(std::cin, line);
+  int c = 0;
+  while ((c = std::getc(stdin)) != EOF && c != '\n') {
+    if (line.size() <= kMaxLineBytes) line.push_back(static_cast<char>(c));
+  }
   if (std::ferror(stdin) != 0) {
     throw Error(ErrorCode::kIo, Problem{.message = std::string("reading failed: ") + std::strerror(errno),
                                         .source = "standard input"});
   }
-  drop_line_end(line);
-  return std::cin ? LineReader::Result::kLine : LineReader::Result::kEnd;
+  if (c == EOF && line.empty()) return LineReader::Result::kEnd;
+  // One that is too long stays so, also when it was cut behind a carriage return.
+  if (line.size() <= kMaxLineBytes) drop_line_end(line);
+  return LineReader::Result::kLine;
 }
 
 }  // namespace

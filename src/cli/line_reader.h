@@ -1,10 +1,14 @@
 // Lines typed by a person: edited with history on a terminal, read plainly from anything else.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
 namespace dovetail::cli {
+
+// No line of a conversation is as long as this.
+inline constexpr size_t kMaxLineBytes = size_t{16} << 20;
 
 class LineReader {
  public:
@@ -13,7 +17,8 @@ class LineReader {
 
   enum class Result { kLine, kInterrupted, kEnd };
   // Shows the prompt on stderr when a person types. `line` has no line end, be
-  // it a line feed or also the carriage return of other systems. Throws Error kIo.
+  // it a line feed or also the carriage return of other systems. Of a line of more than kMaxLineBytes only
+  // one byte more is kept. Throws Error kIo.
   Result read(std::string& line);
 
  private:

@@ -91,6 +91,7 @@ void check_output(const fs::path& output, const fs::path& dir, const std::vector
     return fs::weakly_canonical(fs::absolute(path, ec), ec);
   };
   const fs::path target = canonical(output);
+  if (target.empty()) return;  // a link in a circle or too long a name: no file can be written there
   const auto keep = [&](const fs::path& file, const std::string& what) {
     if (canonical(file) != target) return;
     throw Error(ErrorCode::kUsage,

@@ -98,6 +98,11 @@ def from_a_pipe(dovetail, package, folder):
     for line in (b"/audio nowhere.wav\0x", b"no\0"):
         shown = run(*chat, text=line + b"\nyes\n", code=1, expected=b"the line: has a zero byte at byte ")
         assert shown == b"yes\n", shown
+    # A line without an end does not fill the memory, and is not taken for the end.
+    for line in (b"/image " + b"a" * (17 << 20), b"a" * (16 << 20) + b"\ra"):
+        shown = run(*chat, text=line + b"\nyes", code=1,
+                    expected=b"error: the line: is too long (expected at most 16.8 MB)")
+        assert shown == b"yes\n", shown
     with subprocess.Popen([dovetail, *chat], stdin=os.open(folder, os.O_RDONLY), stderr=subprocess.PIPE) as process:
         _, messages = process.communicate(timeout=60)
     assert process.returncode == 1, process.returncode

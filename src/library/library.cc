@@ -43,6 +43,14 @@ void set_metadata(LibraryFile& file, std::string text) {
   file.metadata_text = std::move(text);
 }
 
+// The words of the system's loader, without TVM's around them, which repeat the path.
+std::string loader_message(const std::string& text, const std::string& path) {
+  const size_t at = text.find(path + ' ');
+  std::string out = at == std::string::npos ? text : text.substr(at + path.size() + 1);
+  if (out.starts_with(path + ": ")) out.erase(0, path.size() + 2);
+  return out;
+}
+
 }  // namespace
 
 bool LibraryFile::has_function(std::string_view name) const {
@@ -110,6 +118,7 @@ LibraryFile inspect_library(const std::filesystem::path& path) {
 }
 
 Library Library::load(LibraryFile file) {
+  const std::string given = file.path.string();
   const std::string path = std::filesystem::absolute(file.path).string();
   for (std::optional<Problem> problem : {file.no_model(), file.unfit_machine()})
     if (problem) throw Error(ErrorCode::kMismatch, std::move(*problem));
@@ -142,8 +151,8 @@ Library Library::load(LibraryFile file) {
     return library;
   } catch (const ffi::Error& error) {
     throw Error(ErrorCode::kUnsupported,
-                Problem{.message = "the library can't be loaded: " + error.message(),
-                        .source = path,
+                Problem{.message = "the library can't be loaded: " + loader_message(error.message(), path),
+                        .source = given,
                         .hint = "compile the package again with 'dovetail compile'"});
   }
 }

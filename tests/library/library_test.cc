@@ -90,6 +90,19 @@ TEST_F(LibraryTest, FilesThatAreNoCompiledModelAreRefused) {
   EXPECT_NE(refusal([&] { inspect_library(relax); }).find("Relax"), std::string::npos);
 }
 
+TEST_F(LibraryTest, WhatTheSystemsLoaderSays) {
+  // A symbol of that name, where the hash of another one leads.
+  const auto altered = library({{"__tvm_ffi__metadata", "__tvm_ffi__metadatX"},
+                                {"__tvm_ffi_decode_embeds", std::string("__tvm_ffi__metadata\0\0\0\0", 23)}});
+  EXPECT_TRUE(refusal([&] {
+                Library::load(inspect_library(altered));
+              }).starts_with(altered.string() + ": the system's loader does not find _metadata, which"));
+  const auto needs = library({{"libc.so.6", "libc.so.X"}});
+  const std::string text = refusal([&] { Library::load(inspect_library(needs)); });
+  EXPECT_TRUE(text.starts_with(needs.string() + ": the library can't be loaded: libc.so.X: cannot open"))
+      << text;
+}
+
 TEST_F(LibraryTest, LibraryWithoutSectionIsAsked) {
   const LibraryFile file = inspect_library(library({{".dovetail.metadata", ".somethingelse.xyz"}}));
   EXPECT_FALSE(file.metadata);

@@ -74,6 +74,14 @@ const CLI::App* subcommand_or_self(const CLI::App* command, const std::string& n
   return command;
 }
 
+// CLI11 names them last one first, and an empty one not at all.
+std::string quoted_extras(const CLI::App& app) {
+  std::string out;
+  for (const std::string& word : app.remaining(true))
+    if (word != "--") out += " \"" + printable(word) + '"';
+  return out;
+}
+
 [[noreturn]] void refuse(const CLI::App* command, const std::string& message) {
   std::string name;
   for (; command != nullptr; command = command->get_parent()) {
@@ -128,7 +136,8 @@ std::vector<std::string> reversed_words(const CLI::App& app, std::span<const cha
 void refuse_usage(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
-  refuse(command, error.what());
+  const bool extras = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  refuse(command, extras ? "not expected:" + quoted_extras(app) : error.what());
 }
 
 }  // namespace dovetail::cli

@@ -81,7 +81,7 @@ def from_a_pipe(dovetail, package, folder):
     def run(*arguments, code, expected, text=b""):
         done = subprocess.run([dovetail, *arguments], input=text, capture_output=True, check=False, timeout=60)
         assert done.returncode == code, f"{arguments}: exit code {done.returncode}: {done.stderr!r}"
-        assert expected in done.stderr, done.stderr
+        assert expected in done.stderr, done.stderr[:2000]
         return done.stdout
 
     chat = ["chat", package, "--temperature", "0"]

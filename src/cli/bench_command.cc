@@ -21,6 +21,7 @@
 #include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/open_engine.h"
+#include "cli/report.h"
 #include "ops/ops.h"
 #include "ops/roof.h"
 
@@ -381,7 +382,7 @@ void print_json(const BenchResult& result) {
   if (result.bytes_per_token) document["bytes_per_token"] = *result.bytes_per_token;
   if (const std::optional<double> share = bandwidth_share(result)) document["bandwidth_share"] = *share;
   if (!result.notes.empty()) document["notes"] = result.notes;
-  std::printf("%s\n", document.dump(2).c_str());
+  print_document(document);
 }
 
 void run_bench(const BenchArguments& arguments) {

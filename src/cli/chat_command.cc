@@ -89,7 +89,7 @@ void print_json(const engine::Reply& reply, const engine::GenerateOptions& optio
                            {"prefill", reply.timings.prefill_seconds},
                            {"first_token", reply.timings.first_token_seconds},
                            {"decode", reply.timings.decode_seconds}}}};
-  std::printf("%s\n", document.dump(2).c_str());
+  print_document(document);
 }
 
 void run_chat(const ChatArguments& arguments, bool one_message, int& exit_code) {

@@ -84,7 +84,7 @@ void run_perplexity(const EvalArguments& arguments) {
   if (arguments.json) {
     Json document = settings_json(arguments, options, result);
     document.update(to_json(result));
-    std::printf("%s\n", document.dump(2).c_str());
+    print_document(document);
     return;
   }
   print_settings(options, result);
@@ -115,7 +115,7 @@ void run_divergence(const EvalArguments& arguments) {
     document["same_top"] = result.same_top;
     document["model"] = to_json(result.model);
     document["reference"] = to_json(result.reference);
-    std::printf("%s\n", document.dump(2).c_str());
+    print_document(document);
     return;
   }
   print_settings(options, result.model);

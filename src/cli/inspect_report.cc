@@ -1,5 +1,3 @@
-#include <cstdio>
-
 #include "base/progress.h"
 #include "cli/inspect.h"
 
@@ -22,7 +20,7 @@ const char* part_of_model(std::string_view name) {
 }  // namespace
 
 void Inspection::finish() const {
-  if (as_json_) std::printf("%s\n", json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+  if (as_json_) print_document(json);
 }
 
 void WeightSums::add(const std::string& name, const std::string& type, int64_t bytes, int64_t values) {

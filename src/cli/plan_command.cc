@@ -107,7 +107,7 @@ void run_plan(const PlanOptions& options) {
   const models::ModelPlan plan = models::plan_model(read_json(path), quantization, path.string());
   const models::Target target = options.target == "webgpu" ? models::Target::kWebGpu : models::Target::kCpu;
   if (options.json) {
-    std::printf("%s\n", plan_json(plan, target).dump(2).c_str());
+    print_document(plan_json(plan, target));
   } else {
     print_plan(plan, target);
   }

@@ -142,4 +142,8 @@ void print_parts(const std::vector<SizedTensor>& tensors) {
   }
 }
 
+void print_document(const Json& document) {
+  std::printf("%s\n", document.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+}
+
 }  // namespace dovetail::cli

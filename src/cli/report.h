@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
+
 namespace dovetail::cli {
 
 // "label            value" on stdout. On a terminal the label is bold and a long value is broken at spaces;
@@ -31,6 +33,9 @@ std::string count_text(int64_t count);
 
 // A number with `digits` decimals.
 std::string decimal(double value, int digits);
+
+// A document on stdout. What is not UTF-8, such as the name of a file, is shown with U+FFFD.
+void print_document(const Json& document);
 
 struct SizedTensor {
   std::string name;

@@ -2,6 +2,7 @@
 Then text from a pipe: not UTF-8, with other line ends, no text at all."""
 
 import fcntl
+import json
 import os
 import pathlib
 import pty
@@ -110,6 +111,11 @@ def from_a_pipe(dovetail, package, folder):
     text = pathlib.Path(folder) / "text"
     text.write_bytes(b"hello " * 9 + b"\xff")
     run("eval", "perplexity", package, text, code=1, expected=b"text: is not UTF-8 at byte 54: \\xff")
+    # Nor is the name of a file always.
+    named = os.fsencode(text) + b"\xff"
+    pathlib.Path(os.fsdecode(named)).write_bytes(b"hello " * 9)
+    shown = run("eval", "perplexity", package, named, "--json", code=0, expected=b"")
+    assert json.loads(shown)["text"] == f"{text}\ufffd", shown
 
 
 def talk(terminal):

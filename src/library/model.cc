@@ -1,6 +1,7 @@
 #include "library/model.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "contract/match.h"
@@ -18,6 +19,10 @@ std::vector<std::filesystem::path> libraries_in(const std::filesystem::path& dir
   for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
     if (entry.path().extension() == ".so") paths.push_back(entry.path());
   }
+  // A folder that can't be read is not one without libraries.
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    throw Error(ErrorCode::kIo,
+                Problem{.message = "opening failed: " + error.message(), .source = dir.string()});
   std::sort(paths.begin(), paths.end());
   return paths;
 }

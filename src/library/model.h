@@ -31,6 +31,7 @@ struct Model {
 };
 
 // The libraries of a package: <package>/lib/*.so, else <package>/*.so, sorted by name.
+// Throws Error kIo when such a folder can't be read.
 std::vector<std::filesystem::path> package_libraries(const std::filesystem::path& package);
 
 // Opens a package with the given library, or with the best of its own that this machine can run. In order:

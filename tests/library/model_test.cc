@@ -114,6 +114,9 @@ TEST_F(ModelTest, WhatIsNoModelIsNotLoaded) {
   std::filesystem::remove(package() / "lib" / "fake.so");
   std::filesystem::create_directory(package() / "lib" / "fake.so");
   expect_all(refusal(), {"fake.so", "is a directory"});
+  std::filesystem::remove_all(package() / "lib");
+  std::filesystem::create_symlink("lib", package() / "lib");
+  expect_all(refusal(), {"lib: opening failed", "symbolic links"});
 }
 
 TEST_F(ModelTest, OtherKvStateKind) {

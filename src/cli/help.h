@@ -19,9 +19,8 @@ inline constexpr const char* kFreeText = "MESSAGE";
 // text, and a number is written in decimal, from its first byte to its last.
 void check_values(CLI::App& app);
 
-// The words of a command line, without the program's own, as CLI11 takes them: last one first. For the value
-// of
-// "--name=" it would take the next word. Throws Error kUsage for a flag with such a value.
+// The words of a command line, without the program's own, as CLI11 takes them: last one first. It would take
+// the next word for the value of "--name=". Throws Error kUsage for a flag with such a value.
 std::vector<std::string> reversed_words(const CLI::App& app, std::span<const char* const> given);
 
 // What is wrong with a command line, as an Error of the code kUsage; `app` has parsed it as far as it could.

@@ -16,9 +16,9 @@ class LineReader {
   ~LineReader();
 
   enum class Result { kLine, kInterrupted, kEnd };
-  // Shows the prompt on stderr when a person types. `line` has no line end, be
-  // it a line feed or also the carriage return of other systems. Of a line of more than kMaxLineBytes only
-  // one byte more is kept. Throws Error kIo.
+  // Shows the prompt on stderr when a person types. `line` has no line end, be it a line feed or also the
+  // carriage return of other systems. Of a line of more than kMaxLineBytes only one byte more is kept. Throws
+  // Error kIo.
   Result read(std::string& line);
 
  private:

@@ -113,7 +113,8 @@ std::string library_metadata(const models::ModelPlan& plan, const std::vector<op
   for (const ops::Level level : levels) cpu.push_back(ops::level_name(level));
   out["dovetail"] = {{"version", DOVETAIL_VERSION},
                      {"target", {{"arch", "x86_64"}, {"cpu", cpu}}},
-                     {"decode_bytes", plan.decode_bytes}};
+                     {"decode_bytes", plan.decode_bytes},
+                     {"config", plan.config_literal}};
   return out.dump(-1, ' ', true);
 }
 

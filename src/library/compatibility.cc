@@ -1,11 +1,13 @@
 #include "library/compatibility.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <system_error>
 #include <variant>
 
 #include "base/file.h"
+#include "compile/compile.h"
 #include "contract/match.h"
 #include "package/package.h"
 #include "package/paths.h"
@@ -102,6 +104,33 @@ std::vector<Problem> missing_functions(const LibraryFile& library) {
 
 std::string compile_hint(const PackageDocuments& package) {
   return "make a library for this package: 'dovetail compile " + package.dir.string() + "'";
+}
+
+// The first entry of `text`, in the form of C++'s designated initialisers, that is not that of `other`.
+std::string differing_entry(const std::string& text, const std::string& other) {
+  const size_t at = static_cast<size_t>(
+      std::mismatch(text.begin(), text.end(), other.begin(), other.end()).first - text.begin());
+  size_t begin = std::min(at, text.size());
+  while (begin > 0 && !(text[begin] == '.' && (text[begin - 1] == ' ' || text[begin - 1] == '{'))) --begin;
+  return printable(text.substr(begin, text.find_first_of(",}", at) - begin), 200);
+}
+
+// What neither identifier says: frequencies, windows, epsilons and heads are constants in the library, and
+// other ones may leave all shapes as they are.
+std::vector<Problem> differing_constants(const PackageDocuments& package, const LibraryFile& library) {
+  if (library.config.empty()) return {};
+  try {
+    const std::string own = compile::plan_package(package.dir).config_literal;
+    if (own == library.config) return {};
+    return {{.message = "the library was compiled for another configuration of the model",
+             .source = library.path.filename().string() + ": _metadata",
+             .field = "dovetail.config",
+             .expected = differing_entry(own, library.config) + " of the package's model_config",
+             .actual = differing_entry(library.config, own),
+             .hint = compile_hint(package)}};
+  } catch (const Error& error) {
+    return error.problems();
+  }
 }
 
 }  // namespace
@@ -201,6 +230,7 @@ std::vector<Problem> mismatches(const PackageDocuments& package, const LibraryFi
     }
   }
   for (Problem& problem : contract_problems) problem.hint = hint;
+  if (contract_problems.empty()) contract_problems = differing_constants(package, library);
   problems.insert(problems.end(), contract_problems.begin(), contract_problems.end());
   return problems;
 }

@@ -34,8 +34,9 @@ PackageDocuments read_package_documents(const std::filesystem::path& dir);
 contract::Program program_by_names(const LibraryFile& library);
 
 // Everything that keeps `library` from running the package: the machine, the contract, the parameters one by
-// one. Without a manifest the library's artifact means nothing; the functions that program_by_names() needs
-// must be there. Hints name the half to make anew and the command for it. Empty: they fit.
+// one, and, when all of these fit, the constants that were compiled in. Without a manifest the library's
+// artifact means nothing; the functions that program_by_names() needs must be there. Hints name the half to
+// make anew and the command for it. Empty: they fit.
 std::vector<Problem> mismatches(const PackageDocuments& package, const LibraryFile& library);
 
 }  // namespace dovetail::library

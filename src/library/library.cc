@@ -36,10 +36,22 @@ std::optional<Target> read_target(const Json& dovetail, const std::string& sourc
   return result;
 }
 
+std::string read_config(const Json& dovetail, const std::string& source) {
+  if (!dovetail.is_object() || !dovetail.contains("config")) return "";
+  if (!dovetail["config"].is_string() || dovetail["config"].get_ref<const std::string&>().empty()) {
+    throw Error(ErrorCode::kMalformed, Problem{.message = "wrong type",
+                                               .source = source,
+                                               .field = "dovetail.config",
+                                               .expected = "a string that is not empty"});
+  }
+  return dovetail["config"].get<std::string>();
+}
+
 void set_metadata(LibraryFile& file, std::string text) {
   const std::string source = file.path.filename().string() + ": _metadata";
   file.metadata = contract::parse_metadata(text, source);
   file.target = read_target(file.metadata->dovetail, source);
+  file.config = read_config(file.metadata->dovetail, source);
   file.metadata_text = std::move(text);
 }
 

@@ -31,6 +31,7 @@ struct LibraryFile {
   std::string metadata_text;           // empty when the library has no metadata section
   std::optional<contract::LibraryMetadata> metadata;
   std::optional<Target> target;
+  std::string config;  // `_metadata.dovetail.config`, the constants of the computation; empty: not known
 
   bool has_function(std::string_view name) const;
 

@@ -116,6 +116,8 @@ TEST_F(LibraryTest, MalformedMetadataIsNamed) {
   EXPECT_NE(refusal([&] { inspect_library(path); }).find("prefill_chunk_size"), std::string::npos);
   const auto target = library({{R"("cpu":["x86-64-v2"])", R"("cpu":"x86-64-v2"  )"}});
   EXPECT_NE(refusal([&] { inspect_library(target); }).find("dovetail.target.cpu"), std::string::npos);
+  const auto config = library({{R"("dovetail":{"target":)", R"("dovetail":{"config":)"}});
+  EXPECT_NE(refusal([&] { inspect_library(config); }).find("dovetail.config"), std::string::npos);
 }
 
 TEST_F(LibraryTest, ArgumentCountsAreKnown) {

@@ -21,7 +21,7 @@ constexpr const char* kHelp =
     "/reset       forget the conversation\n"
     "/help        this text\n"
     "/quit        end; so does Ctrl-D\n"
-    "Ctrl-C stops an answer. Anything else is a message.\n";
+    "Ctrl-C stops an answer. A line that does not begin with / is a message.\n";
 
 std::string trimmed(const std::string& text) {
   const size_t begin = text.find_first_not_of(" \t");

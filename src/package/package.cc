@@ -56,12 +56,11 @@ std::optional<contract::PackageManifest> read_manifest(const fs::path& dir) {
     return contract::parse_package_manifest(read_file(dir / manifest, kMaxManifestBytes));
   }
   if (!lost_manifest(dir)) return std::nullopt;
-  throw Error(
-      ErrorCode::kNotFound,
-      Problem{.message = "file is missing",
-              .source = manifest,
-              .expected = std::string(kHashesFile) + " lists it: the package was made with a manifest",
-              .hint = "fetch this file again, or convert the checkpoint again"});
+  throw Error(ErrorCode::kNotFound,
+              Problem{.message = "file is missing: " + std::string(kHashesFile) +
+                                 " lists it, so the package was made with a manifest",
+                      .source = manifest,
+                      .hint = "fetch this file again, or convert the checkpoint again"});
 }
 
 PackageParts read_package_parts(const fs::path& dir, ProblemList& problems) {

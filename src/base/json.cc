@@ -143,6 +143,10 @@ Json parse_json(std::string_view text, std::string_view source, int max_depth) {
     throw Error(ErrorCode::kMalformed,
                 Problem{.message = "starts with a byte order mark", .source = std::string(source)});
   }
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
+    throw Error(ErrorCode::kMalformed,
+                Problem{.message = "is empty; JSON is expected", .source = std::string(source)});
+  }
   Json::sax_parse(text.begin(), text.end(), &reader);
   return reader.take();
 }

@@ -65,6 +65,17 @@ TEST(Json, SaysWhereTheTextIsNotUtf8) {
       << error("[1,] \xff");
 }
 
+TEST(Json, SaysThatADocumentIsEmpty) {
+  for (const char* text : {"", " \n"}) {
+    try {
+      parse_json(text, "x.json");
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "x.json: is empty; JSON is expected");
+    }
+  }
+}
+
 TEST(Json, ManyMembersAreReadInLinearTime) {
   std::string text = "{";
   for (int i = 0; i < 100'000; ++i) text += (i ? ",\"" : "\"") + std::to_string(i) + "\":0";

@@ -101,6 +101,13 @@ ConvTemplate read_conv_template(const Json& value, std::string_view source, std:
       fields.problem("roles." + std::string(role), "is missing");
   }
   out.role_templates = read_texts(fields, fields.object("role_templates", optional), "role_templates");
+  for (const std::string role : {"user", "assistant"}) {
+    const std::string placeholder = "{" + role + "_message}";
+    const std::string text = out.role_template(role);
+    if (text.find(placeholder) != std::string::npos) continue;
+    fields.problem("role_templates." + role, "has no place for the message", "a text with " + placeholder,
+                   "\"" + printable(text, 80) + "\"");
+  }
   if (const Json* messages = fields.array("messages", optional)) read_messages(fields, *messages, out);
   set(out.seps, fields.strings("seps"));
   if (fields.find("seps") != nullptr && fields.find("seps")->is_array() &&
@@ -144,7 +151,10 @@ ChatConfig parse_chat_config(std::string_view json, const std::string& source) {
   set(out.presence_penalty, fields.number("presence_penalty", -2, 2, optional));
   set(out.frequency_penalty, fields.number("frequency_penalty", -2, 2, optional));
   set(out.repetition_penalty, fields.number("repetition_penalty", 1e-3, 100, optional));
-  set(out.top_p, fields.number("top_p", 0, 1, optional));
+  if (const auto top_p = fields.number("top_p", 0, 1, optional)) {
+    out.top_p = *top_p;
+    if (*top_p == 0) fields.problem("top_p", "out of range", "a number above 0 and at most 1", "0");
+  }
   set(out.tokenizer_files, fields.strings("tokenizer_files"));
   for (size_t i = 0; i < out.tokenizer_files.size(); ++i) {
     if (const auto why = bad_relative_path(out.tokenizer_files[i])) {

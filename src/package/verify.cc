@@ -114,20 +114,21 @@ class Verifier {
   // A problem of the file is already known: more about it would only repeat that.
   bool reported(const std::string& file) const {
     const std::vector<Problem>& kept = problems_.kept();
-    return std::any_of(kept.begin(), kept.end(),
-                       [&](const Problem& problem) { return problem.source == file; });
+    return std::any_of(kept.begin(), kept.end(), [&](const Problem& problem) {
+      return problem.source == file || problem.source == (dir_ / file).string();
+    });
   }
 
   void check_schema() {
-    if (!parts_.manifest) return;
+    // Without the chat config the sizes of named dimensions are unknown.
+    if (!parts_.manifest || !parts_.chat_config) return;
     std::vector<contract::ParameterRecord> records, named;
     for (const StoredTensor& tensor : parts_.tensors->tensors()) {
       records.push_back(
           {tensor.name, {tensor.shape.begin(), tensor.shape.end()}, std::string(dtype_name(tensor.dtype))});
       named.push_back(records.back());
       // MLC's models name the dimension of their vocabulary tables.
-      if (parts_.chat_config && tensor.shape.size() == 2 &&
-          tensor.shape[0] == parts_.chat_config->vocab_size) {
+      if (tensor.shape.size() == 2 && tensor.shape[0] == parts_.chat_config->vocab_size) {
         named.back().shape[0] = "vocab_size";
       }
     }

@@ -114,6 +114,19 @@ TEST(Convert, ChatConfigIsThatOfMlc) {
   EXPECT_EQ(ours.conv_template.stop_token_ids, (std::vector<int64_t>{128001, 128009, 2}));
 }
 
+TEST(Convert, ATopPOfZeroIsTheMostLikelyToken) {
+  TempDir temp;
+  fs::copy(kMlcPackages / "llama_tiny/hf", temp / "hf");
+  Json generation = read_json(temp / "hf/generation_config.json");
+  generation["top_p"] = 0;
+  write_text(temp / "hf/generation_config.json", generation.dump());
+  const models::ModelPlan plan = make_plan("q4f16_1", llama_tiny_weights());
+  convert_with_plan(plan, read_json(temp / "hf/config.json"), options_for(plan, temp / "hf", temp / "p"));
+  const package::ChatConfig config = package::read_chat_config(temp / "p");
+  EXPECT_EQ(config.temperature, 0);
+  EXPECT_EQ(config.top_p, 1);
+}
+
 TEST(Convert, TheEmbeddedCheckpointGivesAWholePackage) {
   for (const models::Quantization& quantization : models::quantizations()) {
     TempDir temp;

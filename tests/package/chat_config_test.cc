@@ -76,6 +76,14 @@ TEST(ChatConfig, RefusesBadMembers) {
       {[](Json& d) { d["temperature"] = -0.5; }, "temperature: out of range"},
       {[](Json& d) { d["top_p"] = 1.5; }, "top_p: out of range"},
       {[](Json& d) { d["tokenizer_files"] = {"../tokenizer.json"}; }, "leaves the package"},
+      {[](Json& d) { d["top_p"] = 0; },
+       "top_p: out of range (expected a number above 0 and at most 1, got 0)"},
+      {[](Json& d) { d["conv_template"]["role_templates"]["user"] = "x"; },
+       "conv_template.role_templates.user: has no place for the message (expected a text with "
+       "{user_message}, "
+       "got \"x\")"},
+      {[](Json& d) { d["conv_template"]["role_templates"]["assistant"] = ""; },
+       "conv_template.role_templates.assistant: has no place for the message"},
       {[](Json& d) { d["model_config"] = Json::array(); }, "model_config: wrong type"},
       {[](Json& d) { d["prefill_chunk_size"] = -1; }, "prefill_chunk_size: out of range"},
       {[](Json& d) { d["eos_token_id"] = "2"; }, "eos_token_id: wrong type"},

@@ -202,6 +202,28 @@ TEST_F(VerifyTest, TensorsThatAreNotTheManifests) {
   EXPECT_HAS(problems(false), "weights.parameter_schema_id: the stored tensors are not those");
 }
 
+// The size of the dimension that the manifest names is in the chat config.
+TEST_F(VerifyTest, TensorsAreNotComparedWithoutTheChatConfig) {
+  Json manifest = read_json(dir() / contract::kManifestFile);
+  manifest["weights"]["parameter_schema_id"] = "sha256:" + std::string(64, '0');
+  write_text(dir() / contract::kManifestFile, manifest.dump());
+  rehash();
+  fs::remove(dir() / kChatConfigFile);
+  const std::string found = problems(false);
+  EXPECT_HAS(found, "mlc-chat-config.json: file is missing");
+  EXPECT_EQ(found.find("stored tensors"), std::string::npos) << found;
+}
+
+// Larger than a manifest may be, as a file that can't be read is no obstacle for root.
+TEST_F(VerifyTest, AManifestThatCantBeReadIsNotMissing) {
+  fs::resize_file(dir() / contract::kManifestFile, 17 << 20);
+  const VerifyReport report = verify_package(dir(), true);
+  EXPECT_HAS(text_of(report), "mlc-model-manifest.json");
+  EXPECT_EQ(report.problems.size(), 1u) << text_of(report);
+  for (const std::string& note : report.notes)
+    EXPECT_EQ(note.find("mlc-model-manifest.json"), std::string::npos) << note;
+}
+
 TEST_F(VerifyTest, AClaimedInputWithoutItsAdapter) {
   write({{"language_model.embed_tokens.weight", 1.0f}, {"language_model.norm.weight", 2.0f}}, "audio");
   EXPECT_HAS(problems(false), "inputs.audio: the package takes this input but has no weights of its adapter");

@@ -58,12 +58,6 @@ Engine::Engine(library::Model model, const EngineOptions& options)
   context_window_ =
       std::min(config.context_window_size, metadata.context_window_size.value_or(config.context_window_size));
   prefill_chunk_ = std::min(metadata.prefill_chunk_size.value_or(config.prefill_chunk_size), context_window_);
-  if (context_window_ < 1 || prefill_chunk_ < 1) {
-    throw Error(
-        ErrorCode::kMalformed,
-        Problem{.message = "the context window and the prefill chunk must be at least 1",
-                .actual = std::to_string(context_window_) + " and " + std::to_string(prefill_chunk_)});
-  }
   active_vocab_ = config.active_vocab_size > 0 ? config.active_vocab_size : config.vocab_size;
   library::Program& program = model_.program;
   if (options.threads > 0 && !program.set_threads(options.threads)) {

@@ -102,6 +102,25 @@ std::vector<Problem> missing_functions(const LibraryFile& library) {
   return problems;
 }
 
+// A package of MLC may say -1 for a window without an end; a KV cache here has one.
+std::vector<Problem> unusable_sizes(const PackageDocuments& package, const LibraryFile& library,
+                                    const std::string& library_source) {
+  std::vector<Problem> problems;
+  const auto need = [&](const std::string& source, const char* field, std::optional<int64_t> size) {
+    if (size.value_or(1) >= 1) return;
+    problems.push_back({.message = "is no number of tokens",
+                        .source = source,
+                        .field = field,
+                        .expected = "at least 1",
+                        .actual = std::to_string(*size)});
+  };
+  need(std::string(contract::kChatConfigFile), "context_window_size",
+       package.chat_config.context_window_size);
+  need(library_source, "context_window_size", library.metadata->context_window_size);
+  need(library_source, "prefill_chunk_size", library.metadata->prefill_chunk_size);
+  return problems;
+}
+
 std::string compile_hint(const PackageDocuments& package) {
   return "make a library for this package: 'dovetail compile " + package.dir.string() + "'";
 }
@@ -232,6 +251,8 @@ std::vector<Problem> mismatches(const PackageDocuments& package, const LibraryFi
   for (Problem& problem : contract_problems) problem.hint = hint;
   if (contract_problems.empty()) contract_problems = differing_constants(package, library);
   problems.insert(problems.end(), contract_problems.begin(), contract_problems.end());
+  const std::vector<Problem> sizes = unusable_sizes(package, library, context.metadata_source);
+  problems.insert(problems.end(), sizes.begin(), sizes.end());
   return problems;
 }
 

@@ -22,6 +22,7 @@
 #include "cli/commands.h"
 #include "cli/open_engine.h"
 #include "cli/report.h"
+#include "contract/reader.h"
 #include "ops/ops.h"
 #include "ops/roof.h"
 
@@ -126,10 +127,17 @@ std::vector<int32_t> random_ids(std::mt19937& random, int64_t count, int64_t voc
   return ids;
 }
 
-std::optional<int64_t> decode_bytes(const Json& dovetail) {
+std::optional<int64_t> decode_bytes(const library::Library& library) {
+  const Json& dovetail = library.metadata().dovetail;
   if (!dovetail.is_object() || !dovetail.contains("decode_bytes")) return std::nullopt;
-  if (!dovetail["decode_bytes"].is_number_integer()) return std::nullopt;
-  return dovetail["decode_bytes"].get<int64_t>();
+  const Json& value = dovetail["decode_bytes"];
+  if (const auto bytes = contract::as_integer(value); bytes && *bytes >= 0) return bytes;
+  throw Error(ErrorCode::kMalformed, Problem{.message = "wrong value",
+                                             .source = library.path().string(),
+                                             .field = "_metadata.dovetail.decode_bytes",
+                                             .expected = "an integer of at least 0",
+                                             .actual = printable(value.dump(), 80),
+                                             .hint = "compile the package again with 'dovetail compile'"});
 }
 
 template <class Processor>
@@ -279,6 +287,7 @@ BenchResult measure(const BenchArguments& arguments) {
   BenchResult result;
   std::unique_ptr<engine::Engine> engine;
   result.load_seconds = seconds_of([&] { engine = open_engine(arguments.engine); });
+  result.bytes_per_token = decode_bytes(engine->model().library);
   const package::ChatConfig& config = engine->model().chat_config;
   const int64_t vocab = config.active_vocab_size > 0 ? config.active_vocab_size : config.vocab_size;
   choose_tokens(arguments, engine->context_window(), result);
@@ -307,7 +316,6 @@ BenchResult measure(const BenchArguments& arguments) {
   result.decode_rate = static_cast<double>(result.tokens) / median(decode);
   result.resident_bytes = proc_bytes("/proc/self/status", "VmRSS");
   result.anonymous_bytes = proc_bytes("/proc/self/status", "RssAnon");
-  result.bytes_per_token = decode_bytes(engine->model().metadata().dovetail);
   engine.reset();
   result.bandwidth = read_bandwidth(arguments.engine.threads, result.bytes_per_token.value_or(0));
   return result;

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,9 +13,64 @@
 
 #include "base/error.h"
 
-extern char** environ;
-
 namespace dovetail {
+namespace {
+
+// In the child, between fork and exec: only calls that are safe after a fork of a program with threads.
+[[noreturn]] void execute(char* const* arguments, pid_t parent, const sigset_t& mask, int output,
+                          int report) {
+  // What the parent's handlers do is of no use here. Ignored signals stay ignored.
+  for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
+    struct sigaction action = {};
+    if (::sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+    action = {};
+    action.sa_handler = SIG_DFL;
+    ::sigaction(signal, &action, nullptr);
+  }
+  ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+  // A group of its own, so that all of it can be ended.
+  ::setpgid(0, 0);
+  // Also ends with a parent that is killed. That may have happened before the call.
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) ::_exit(127);
+  const int input = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (input >= 0 && ::dup2(input, STDIN_FILENO) >= 0 && ::dup2(output, STDOUT_FILENO) >= 0 &&
+      ::dup2(output, STDERR_FILENO) >= 0) {
+    ::execvp(arguments[0], arguments);
+  }
+  const int failed = errno;
+  [[maybe_unused]] const ssize_t written = ::write(report, &failed, sizeof failed);
+  ::_exit(127);
+}
+
+// Waits for the program to have started. → errno of the failure, 0 for none.
+int start(char* const* arguments, int output, pid_t& child) {
+  int report[2];
+  if (::pipe2(report, O_CLOEXEC) != 0) return errno;
+  const pid_t parent = ::getpid();
+  // No signal may reach the handlers of this program in the child, where they would swallow it.
+  sigset_t all, mask;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &mask);
+  child = ::fork();
+  const int fork_error = errno;
+  if (child == 0) execute(arguments, parent, mask, output, report[1]);
+  ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  ::close(report[1]);
+  int failed = child < 0 ? fork_error : 0;
+  if (child > 0) {
+    ssize_t n = 0;
+    while ((n = ::read(report[0], &failed, sizeof failed)) < 0 && errno == EINTR) {
+    }
+    if (n != sizeof failed) failed = 0;
+    while (failed != 0 && ::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  ::close(report[0]);
+  return failed;
+}
+
+}  // namespace
 
 ProcessResult run_process(const std::vector<std::string>& argv, const std::atomic<bool>* cancel) {
   int pipe_ends[2];
@@ -23,19 +78,8 @@ ProcessResult run_process(const std::vector<std::string>& argv, const std::atomi
   std::vector<char*> arguments;
   for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], STDOUT_FILENO);
-  ::posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], STDERR_FILENO);
-  // A group of its own, so that all of it can be ended.
-  posix_spawnattr_t attributes;
-  ::posix_spawnattr_init(&attributes);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   pid_t child = 0;
-  const int failed = ::posix_spawnp(&child, arguments[0], &actions, &attributes, arguments.data(), environ);
-  ::posix_spawnattr_destroy(&attributes);
-  ::posix_spawn_file_actions_destroy(&actions);
+  const int failed = start(arguments.data(), pipe_ends[1], child);
   ::close(pipe_ends[1]);
   if (failed != 0) {
     ::close(pipe_ends[0]);

@@ -15,7 +15,8 @@ struct ProcessResult {
 };
 
 // argv[0] is looked up in PATH. Standard input is empty. When `*cancel` becomes true the program and what it
-// started are ended. Throws Error kNotFound when there is no such program.
+// started are ended; the program is also ended when the calling thread is. Throws Error kNotFound when there
+// is no such program.
 ProcessResult run_process(const std::vector<std::string>& argv, const std::atomic<bool>* cancel = nullptr);
 
 // As one would type it in a shell, with quotes where needed.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/error.h"
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
@@ -34,7 +35,8 @@ void run_compile(const CompileOptions& options) {
   std::fprintf(stderr, "compiling %s %s for %s …\n", plan.model_type.c_str(),
                std::string(plan.quantization->name).c_str(), names.c_str());
   const compile::CompileResult result = compile::compile_library(plan, levels, output, interrupt.flag());
-  std::fprintf(stderr, "wrote %s (%s) in %s with %s\n", result.library.c_str(),
+  const std::string written = result.library.string();
+  std::fprintf(stderr, "wrote %s (%s) in %s with %s\n", printable(written, written.size()).c_str(),
                format_bytes(result.bytes).c_str(), format_seconds(result.seconds).c_str(),
                result.compiler_version.c_str());
 }

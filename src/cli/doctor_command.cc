@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -18,6 +19,7 @@
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "compile/toolchain.h"
 #include "library/cpu.h"
 
@@ -53,15 +55,17 @@ class TemporaryFolder {
   std::string path_;
 };
 
-Finding check_compiler() {
+Finding check_compiler(const std::atomic<bool>* cancel) {
   Finding finding{.name = "compiler"};
   try {
-    const compile::Toolchain toolchain = compile::find_toolchain();
+    const compile::Toolchain toolchain = compile::find_toolchain(cancel);
     const TemporaryFolder folder;
     write_file_atomic(folder / "try.cc",
                       "#include <vector>\nint f(const std::vector<int>& v) { return v.at(0); }\n");
     const ProcessResult result = run_process({toolchain.compiler, "-std=c++20", "-shared", "-fPIC", "-o",
-                                              (folder / "try.so").string(), (folder / "try.cc").string()});
+                                              (folder / "try.so").string(), (folder / "try.cc").string()},
+                                             cancel);
+    if (result.cancelled) throw Error(ErrorCode::kCancelled, "stopped while the compiler was tried");
     finding.ok = result.exit_code == 0;
     finding.text = toolchain.compiler_version;
     if (!finding.ok) {
@@ -71,6 +75,7 @@ Finding check_compiler() {
       finding.advice = "install g++ (Debian: apt-get install g++), or set CXX to a C++20 compiler";
     }
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::kCancelled) throw;
     finding.ok = false;
     finding.text = error.problems().front().text();
     finding.advice = error.problems().front().hint;
@@ -138,8 +143,9 @@ Finding check_tvm_ffi() {
 }
 
 void run_doctor(int& exit_code) {
+  const InterruptFlag interrupt;
   for (const Finding& finding :
-       {check_compiler(), check_tvm_ffi(), check_cpu(), check_memory(), check_disk()}) {
+       {check_compiler(interrupt.flag()), check_tvm_ffi(), check_cpu(), check_memory(), check_disk()}) {
     std::printf("%-8s %-10s %s\n", finding.ok ? "ok" : "problem", finding.name.c_str(), finding.text.c_str());
     if (finding.ok) continue;
     std::printf("%-8s %-10s %s\n", "", "", finding.advice.c_str());

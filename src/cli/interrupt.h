@@ -5,7 +5,8 @@
 
 namespace dovetail::cli {
 
-// While it lives, SIGINT and SIGTERM set the flag; the second signal ends the program at once. One at a time.
+// While it lives, SIGINT, SIGTERM and SIGHUP (a closed terminal) set the flag; the second SIGINT or SIGTERM
+// ends the program at once. SIGHUP stays ignored where it was. One at a time.
 class InterruptFlag {
  public:
   InterruptFlag();
@@ -19,6 +20,7 @@ class InterruptFlag {
   using Handler = void (*)(int);
   Handler previous_interrupt_;
   Handler previous_terminate_;
+  Handler previous_hangup_;
 };
 
 }  // namespace dovetail::cli

@@ -137,9 +137,9 @@ fs::path default_library_path(const fs::path& package, const models::ModelPlan& 
 CompileResult compile_library(const models::ModelPlan& plan, const std::vector<ops::Level>& levels,
                               const fs::path& output, const std::atomic<bool>* cancel) {
   const auto start = std::chrono::steady_clock::now();
-  const Toolchain toolchain = find_toolchain();
+  const Toolchain toolchain = find_toolchain(cancel);
   const fs::path folder = output.has_parent_path() ? output.parent_path() : fs::path(".");
-  const WorkFolder work(folder);
+  const WorkFolder work(fs::absolute(folder));
   AtomicFile file(output);  // refuses what can't be written before the compiler has run
   const fs::path source = work.path() / "library.cc", built = work.path() / "library.so";
   write_file_atomic(source, library_source(plan, library_metadata(plan, levels)));

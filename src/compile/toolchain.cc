@@ -15,7 +15,8 @@ constexpr const char* kRebuild =
     "build Dovetail again, or point DOVETAIL_TOOLCHAIN at the folder toolchain/ of a build";
 
 fs::path toolchain_folder() {
-  if (const char* given = std::getenv("DOVETAIL_TOOLCHAIN"); given != nullptr && *given != '\0') return given;
+  if (const char* given = std::getenv("DOVETAIL_TOOLCHAIN"); given != nullptr && *given != '\0')
+    return fs::absolute(given);
   std::error_code ec;
   const fs::path executable = fs::read_symlink("/proc/self/exe", ec);
   // Tests run from a folder below the one that holds the executable.
@@ -43,7 +44,7 @@ std::string first_line(const std::string& text) { return printable(text.substr(0
 
 }  // namespace
 
-Toolchain find_toolchain() {
+Toolchain find_toolchain(const std::atomic<bool>* cancel) {
   Toolchain out;
   const fs::path folder = toolchain_folder();
   const fs::path description = folder / "toolchain.json";
@@ -79,8 +80,10 @@ Toolchain find_toolchain() {
   }
   const char* compiler = std::getenv("CXX");
   out.compiler = compiler != nullptr && *compiler != '\0' ? compiler : "c++";
+  bool cancelled = false;
   try {
-    const ProcessResult version = run_process({out.compiler, "--version"});
+    const ProcessResult version = run_process({out.compiler, "--version"}, cancel);
+    cancelled = version.cancelled;
     if (version.exit_code == 0) {
       out.compiler_version = first_line(version.output);
     } else {
@@ -93,6 +96,7 @@ Toolchain find_toolchain() {
                         .source = out.compiler,
                         .hint = "install g++, or set CXX to a C++20 compiler"});
   }
+  if (cancelled) throw Error(ErrorCode::kCancelled, "stopped while the compiler was looked for");
   if (!problems.empty()) throw Error(ErrorCode::kNotFound, std::move(problems));
   return out;
 }

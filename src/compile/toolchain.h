@@ -2,6 +2,7 @@
 // compiled library is made from. The build puts them beside the executable in toolchain/.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -21,10 +22,12 @@ struct Toolchain {
 };
 
 // Looks in $DOVETAIL_TOOLCHAIN, else in toolchain/ beside the running executable. Throws Error kNotFound or
-// kMalformed with everything that is missing and what to do.
-Toolchain find_toolchain();
+// kMalformed with everything that is missing and what to do, kCancelled soon after `*cancel` became true.
+Toolchain find_toolchain(const std::atomic<bool>* cancel = nullptr);
 
-// The command that builds `source` into `output`.
+// The command that builds `source` into `output`, both absolute: the compiler takes a name that begins with -
+// or
+// @ for something else.
 std::vector<std::string> compiler_command(const Toolchain& toolchain, const std::vector<ops::Level>& levels,
                                           const std::filesystem::path& source,
                                           const std::filesystem::path& output);

@@ -56,24 +56,62 @@ def no_colours(dovetail, folder):
         check((b"\x1b[" in shown) == (no_color is None), shown)
 
 
-def stopped_compilation(dovetail, checkpoint, folder):
-    compiler = folder / "slow"
-    compiler.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo slow 1 && exit 0\n: > started\nsleep 30\n")
+def write_compiler(folder, name, text):
+    compiler = folder / name
+    compiler.write_text("#!/bin/sh\n" + text)
     compiler.chmod(0o755)
-    run([dovetail, "convert", checkpoint, "--quantization", "q4f16_1", "-o", "package"], folder,
-        stdout=subprocess.DEVNULL)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        process = subprocess.Popen([dovetail, "compile", "package"], cwd=folder, stderr=subprocess.PIPE,
-                                   env={**os.environ, "CXX": str(compiler)})
+    return {**os.environ, "CXX": str(compiler)}
+
+
+def stopped(arguments, folder, signals, environment, ignored=None):
+    """Sends the signals once the compiler has made the file `started`. → messages"""
+    def set_signals():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    with subprocess.Popen(arguments, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment,
+                          preexec_fn=set_signals) as process:
         end = time.monotonic() + 20
         while not (folder / "started").exists() and time.monotonic() < end:
             time.sleep(0.01)
         (folder / "started").unlink()
-        process.send_signal(number)
+        if ignored:
+            process.send_signal(ignored)
+            time.sleep(0.3)
+            check(process.poll() is None, f"{arguments} ended by {ignored}, which was ignored")
+        for number in signals:
+            process.send_signal(number)
         _, messages = process.communicate(timeout=20)
-        check(process.returncode == 1, f"exit code {process.returncode} after {number}")
+    check(process.returncode == 1, f"{arguments}: exit code {process.returncode} after {signals}")
+    return messages
+
+
+def stopped_compilation(dovetail, folder):
+    slow = write_compiler(folder, "slow", '[ "$1" = --version ] && echo slow 1 && exit 0\n: > started\nsleep 30\n')
+    compile_package = [dovetail, "compile", "package"]
+    # A terminal that closes sends its signal twice.
+    for signals, ignored in (([signal.SIGINT], None), ([signal.SIGHUP, signal.SIGHUP], None),
+                             ([signal.SIGTERM], signal.SIGHUP)):
+        messages = stopped(compile_package, folder, signals, slow, ignored)
         check(b"compilation stopped" in messages, messages)
         check(not (folder / "package" / "lib").exists(), "something was left behind")
+    silent = write_compiler(folder, "silent", ": > started\nsleep 30\n")
+    for arguments in (compile_package, [dovetail, "doctor"]):
+        messages = stopped(arguments, folder, [signal.SIGINT], silent)
+        check(b"error: stopped" in messages, messages)
+
+
+def peculiar_folder(dovetail, folder):
+    """A package whose name looks like an option and paints the terminal."""
+    quick = write_compiler(folder, "quick", """[ "$1" = --version ] && echo quick 1 && exit 0
+for word; do
+  case "$word" in -pk*) exit 1 ;; esac
+  [ "$last" = -o ] && echo library > "$word"
+  last=$word
+done
+""")
+    (folder / "package").rename(folder / "-pk\n\x1b[31m")
+    done = run([dovetail, "compile", "--", "-pk\n\x1b[31m"], folder, env=quick, stderr=subprocess.PIPE)
+    check(done.returncode == 0, done.stderr)
+    check(b"\x1b" not in done.stderr and b"wrote -pk" in done.stderr and done.stderr.count(b"\n") == 2, done.stderr)
 
 
 def main():
@@ -83,7 +121,10 @@ def main():
         lost_output(dovetail, checkpoint, folder)
         closed_streams(dovetail, checkpoint, folder)
         no_colours(dovetail, folder)
-        stopped_compilation(dovetail, checkpoint, folder)
+        run([dovetail, "convert", checkpoint, "--quantization", "q4f16_1", "-o", "package"], folder,
+            stdout=subprocess.DEVNULL)
+        stopped_compilation(dovetail, folder)
+        peculiar_folder(dovetail, folder)
     return 0
 
 

@@ -136,7 +136,8 @@ std::string text_of(const Turn& turn) {
   return out;
 }
 
-std::string system_message(const Conversation& conversation, const package::ConvTemplate& conv_template) {
+// The conversation's own; nullopt when it has none.
+std::optional<std::string> given_system_message(const Conversation& conversation) {
   std::optional<std::string> message = conversation.system;
   for (const Turn& turn : conversation.turns) {
     if (turn.role != Role::kSystem) continue;
@@ -144,14 +145,24 @@ std::string system_message(const Conversation& conversation, const package::Conv
     message = message && !message->empty() && !text.empty() ? *message + "\n\n" + text
                                                             : message.value_or("") + text;
   }
-  return message.value_or(conv_template.system_message);
+  return message;
 }
 
 // The system segment; empty when there is nothing to say.
 std::string system_text(const Conversation& conversation, const package::ConvTemplate& conv_template) {
-  const std::string message = system_message(conversation, conv_template);
+  const std::optional<std::string> given = given_system_message(conversation);
   const std::string frame = without_functions(conv_template.system_template, conv_template);
-  if (frame.find(kSystemPlaceholder) == std::string::npos) return frame;
+  if (frame.find(kSystemPlaceholder) == std::string::npos) {
+    if (given.value_or("").empty()) return frame;
+    throw Error(ErrorCode::kUnsupported,
+                Problem{.message = "the package's template has no place for a system message",
+                        .source = "mlc-chat-config.json",
+                        .field = "conv_template.system_template",
+                        .expected = "a text with {system_message}",
+                        .actual = '"' + printable(frame, 80) + '"',
+                        .hint = "leave the system message out"});
+  }
+  const std::string message = given.value_or(conv_template.system_message);
   if (message.empty()) return "";
   const std::vector<std::string> pieces = split_template(frame, kSystemPlaceholder);
   std::string out = pieces.front();

@@ -88,6 +88,10 @@ TEST(ConvTemplate, SystemTemplateAndMessage) {
   EXPECT_EQ(with("system_template", "{system_message}={system_message};", hello("x")),
             after_prefix("x=x;<u>:hi|<a>;"));
   EXPECT_EQ(with("system_template", "fixed", hello()), after_prefix("fixed<u>:hi|<a>;"));
+  EXPECT_EQ(with("system_template", "fixed", hello("")), after_prefix("fixed<u>:hi|<a>;"));
+  EXPECT_NE(
+      refusal([] { with("system_template", "fixed", hello("lost")); }).find("no place for a system message"),
+      std::string::npos);
 }
 
 TEST(ConvTemplate, AddRoleAfterSystemMessage) {

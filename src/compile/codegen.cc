@@ -114,7 +114,7 @@ std::string library_metadata(const models::ModelPlan& plan, const std::vector<op
   out["dovetail"] = {{"version", DOVETAIL_VERSION},
                      {"target", {{"arch", "x86_64"}, {"cpu", cpu}}},
                      {"decode_bytes", plan.decode_bytes},
-                     {"config", plan.config_literal}};
+                     {"config", plan.constants}};
   return out.dump(-1, ' ', true);
 }
 

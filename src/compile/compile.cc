@@ -139,7 +139,12 @@ CompileResult compile_library(const models::ModelPlan& plan, const std::vector<o
   const auto start = std::chrono::steady_clock::now();
   const Toolchain toolchain = find_toolchain(cancel);
   const fs::path folder = output.has_parent_path() ? output.parent_path() : fs::path(".");
-  const WorkFolder work(fs::absolute(folder));
+  std::error_code ec;
+  const fs::path there = fs::absolute(folder, ec);
+  if (ec)
+    throw Error(ErrorCode::kIo,
+                Problem{.message = "no absolute path: " + ec.message(), .source = folder.string()});
+  const WorkFolder work(there);
   AtomicFile file(output);  // refuses what can't be written before the compiler has run
   const fs::path source = work.path() / "library.cc", built = work.path() / "library.so";
   write_file_atomic(source, library_source(plan, library_metadata(plan, levels)));

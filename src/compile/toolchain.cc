@@ -15,9 +15,11 @@ constexpr const char* kRebuild =
     "build Dovetail again, or point DOVETAIL_TOOLCHAIN at the folder toolchain/ of a build";
 
 fs::path toolchain_folder() {
-  if (const char* given = std::getenv("DOVETAIL_TOOLCHAIN"); given != nullptr && *given != '\0')
-    return fs::absolute(given);
   std::error_code ec;
+  if (const char* given = std::getenv("DOVETAIL_TOOLCHAIN"); given != nullptr && *given != '\0') {
+    const fs::path absolute = fs::absolute(given, ec);
+    return ec ? fs::path(given) : absolute;
+  }
   const fs::path executable = fs::read_symlink("/proc/self/exe", ec);
   // Tests run from a folder below the one that holds the executable.
   for (fs::path folder = executable.parent_path(); folder.has_relative_path();

@@ -25,9 +25,8 @@ struct Toolchain {
 // kMalformed with everything that is missing and what to do, kCancelled soon after `*cancel` became true.
 Toolchain find_toolchain(const std::atomic<bool>* cancel = nullptr);
 
-// The command that builds `source` into `output`, both absolute: the compiler takes a name that begins with -
-// or
-// @ for something else.
+// The command that builds `source` into `output`, both absolute: a name that begins with - or @ is something
+// else to the compiler.
 std::vector<std::string> compiler_command(const Toolchain& toolchain, const std::vector<ops::Level>& levels,
                                           const std::filesystem::path& source,
                                           const std::filesystem::path& output);

@@ -102,27 +102,29 @@ std::vector<Problem> missing_functions(const LibraryFile& library) {
   return problems;
 }
 
+std::string compile_hint(const PackageDocuments& package) {
+  return "make a library for this package: 'dovetail compile " + package.dir.string() + "'";
+}
+
 // A package of MLC may say -1 for a window without an end; a KV cache here has one.
 std::vector<Problem> unusable_sizes(const PackageDocuments& package, const LibraryFile& library,
                                     const std::string& library_source) {
   std::vector<Problem> problems;
-  const auto need = [&](const std::string& source, const char* field, std::optional<int64_t> size) {
+  const auto need = [&](const std::string& source, const char* field, std::optional<int64_t> size,
+                        const std::string& hint) {
     if (size.value_or(1) >= 1) return;
     problems.push_back({.message = "is no number of tokens",
                         .source = source,
                         .field = field,
                         .expected = "at least 1",
-                        .actual = std::to_string(*size)});
+                        .actual = std::to_string(*size),
+                        .hint = hint});
   };
-  need(std::string(contract::kChatConfigFile), "context_window_size",
-       package.chat_config.context_window_size);
-  need(library_source, "context_window_size", library.metadata->context_window_size);
-  need(library_source, "prefill_chunk_size", library.metadata->prefill_chunk_size);
+  need(std::string(contract::kChatConfigFile), "context_window_size", package.chat_config.context_window_size,
+       "set it to the number of tokens a conversation may have");
+  need(library_source, "context_window_size", library.metadata->context_window_size, compile_hint(package));
+  need(library_source, "prefill_chunk_size", library.metadata->prefill_chunk_size, compile_hint(package));
   return problems;
-}
-
-std::string compile_hint(const PackageDocuments& package) {
-  return "make a library for this package: 'dovetail compile " + package.dir.string() + "'";
 }
 
 // The first entry of `text`, in the form of C++'s designated initialisers, that is not that of `other`.
@@ -135,21 +137,29 @@ std::string differing_entry(const std::string& text, const std::string& other) {
 }
 
 // What neither identifier says: frequencies, windows, epsilons and heads are constants in the library, and
-// other ones may leave all shapes as they are.
+// other ones may leave all shapes as they are. Of a package without a manifest only the text model counts.
 std::vector<Problem> differing_constants(const PackageDocuments& package, const LibraryFile& library) {
   if (library.config.empty()) return {};
+  std::vector<Problem> problems;
   try {
-    const std::string own = compile::plan_package(package.dir).config_literal;
-    if (own == library.config) return {};
-    return {{.message = "the library was compiled for another configuration of the model",
-             .source = library.path.filename().string() + ": _metadata",
-             .field = "dovetail.config",
-             .expected = differing_entry(own, library.config) + " of the package's model_config",
-             .actual = differing_entry(library.config, own),
-             .hint = compile_hint(package)}};
+    const models::ModelPlan plan = compile::plan_package(package.dir);
+    for (const auto& [part, constants] : plan.constants.items()) {
+      const auto found = library.config.find(part);
+      const std::string own = constants.get<std::string>();
+      const std::string other = found == library.config.end() ? "" : found->second;
+      if (own == other) continue;
+      const std::string expected = differing_entry(own, other), actual = differing_entry(other, own);
+      problems.push_back({.message = "the library was compiled for another configuration of the model",
+                          .source = library.path.filename().string() + ": _metadata",
+                          .field = "dovetail.config." + part,
+                          .expected = expected + " of the package's model_config",
+                          .actual = actual == expected ? "the constants of another version" : actual,
+                          .hint = compile_hint(package)});
+    }
   } catch (const Error& error) {
     return error.problems();
   }
+  return problems;
 }
 
 }  // namespace

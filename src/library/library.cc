@@ -36,15 +36,20 @@ std::optional<Target> read_target(const Json& dovetail, const std::string& sourc
   return result;
 }
 
-std::string read_config(const Json& dovetail, const std::string& source) {
-  if (!dovetail.is_object() || !dovetail.contains("config")) return "";
-  if (!dovetail["config"].is_string() || dovetail["config"].get_ref<const std::string&>().empty()) {
+std::map<std::string, std::string> read_config(const Json& dovetail, const std::string& source) {
+  std::map<std::string, std::string> out;
+  if (!dovetail.is_object() || !dovetail.contains("config")) return out;
+  const Json& config = dovetail["config"];
+  for (const auto& [part, constants] : config.items()) {
+    if (config.is_object() && constants.is_string()) out[part] = constants.get<std::string>();
+  }
+  if (!config.is_object() || out.size() != config.size()) {
     throw Error(ErrorCode::kMalformed, Problem{.message = "wrong type",
                                                .source = source,
                                                .field = "dovetail.config",
-                                               .expected = "a string that is not empty"});
+                                               .expected = "an object of strings"});
   }
-  return dovetail["config"].get<std::string>();
+  return out;
 }
 
 void set_metadata(LibraryFile& file, std::string text) {

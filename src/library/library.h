@@ -4,6 +4,7 @@
 #include <tvm/ffi/extra/module.h>
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,7 +32,9 @@ struct LibraryFile {
   std::string metadata_text;           // empty when the library has no metadata section
   std::optional<contract::LibraryMetadata> metadata;
   std::optional<Target> target;
-  std::string config;  // `_metadata.dovetail.config`, the constants of the computation; empty: not known
+  // `_metadata.dovetail.config`: "text" and the name of each adapter → the constants that its computation was
+  // compiled with. Empty: not known.
+  std::map<std::string, std::string> config;
 
   bool has_function(std::string_view name) const;
 

@@ -142,6 +142,13 @@ std::string literal(const Gemma3Config& c) {
       .text();
 }
 
+std::string text_constants(Gemma3Config c) {
+  c.context_length = 0;
+  c.vision = {};
+  c.image_rows_per_side = 0;
+  return literal(c);
+}
+
 // Bytes of activations that a function needs at its largest input.
 Json memory_usage(const Gemma3Config& c, bool pictures, int64_t chunk) {
   const int64_t per_row = 2 * int64_t{c.hidden_size} +
@@ -272,6 +279,13 @@ ModelPlan plan_gemma3(const Json& config, const Quantization& quantization, cons
   plan.model_template = "dovetail::models::Gemma3";
   plan.config_type = "dovetail::models::Gemma3Config";
   plan.config_literal = literal(parsed);
+  plan.constants["text"] = text_constants(parsed);
+  if (pictures) {
+    plan.constants["image"] = Literal()
+                                  .add("vision", vit_literal(parsed.vision))
+                                  .field("image_rows_per_side", parsed.image_rows_per_side)
+                                  .text();
+  }
   return plan;
 }
 

@@ -45,6 +45,11 @@ std::string text_literal(const Gemma4TextConfig& c) {
   return out.text();
 }
 
+std::string text_constants(Gemma4TextConfig c) {
+  c.context_length = 0;
+  return text_literal(c);
+}
+
 std::string audio_literal(const Gemma4AudioConfig& c) {
   Literal out;
   out.field("num_layers", c.num_layers);
@@ -177,6 +182,8 @@ ModelPlan plan_gemma4(const Json& config, const Quantization& quantization, cons
   plan.config_type = "dovetail::models::Gemma4Config";
   plan.config_literal =
       "{.text = " + text_literal(text) + ",\n .audio = " + audio_literal(parsed.audio) + "}";
+  plan.constants["text"] = text_constants(text);
+  if (listens) plan.constants["audio"] = audio_literal(parsed.audio);
   return plan;
 }
 

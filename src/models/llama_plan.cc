@@ -58,6 +58,11 @@ std::string text_literal(const LlamaTextConfig& c) {
       .text();
 }
 
+std::string text_constants(LlamaTextConfig c) {
+  c.context_length = 0;
+  return text_literal(c);
+}
+
 // Bytes of activations that a function needs at its largest input.
 Json memory_usage(const LlamaTextConfig& c, int64_t chunk) {
   const int64_t per_row = 3 * int64_t{c.hidden_size} +
@@ -245,6 +250,7 @@ ModelPlan plan_llama(const Json& config, const Quantization& quantization, const
   plan.model_template = "dovetail::models::Llama";
   plan.config_type = "dovetail::models::LlamaTextConfig";
   plan.config_literal = text_literal(parsed);
+  plan.constants["text"] = text_constants(parsed);
   return plan;
 }
 
@@ -302,6 +308,13 @@ ModelPlan plan_llava(const Json& original, const Quantization& quantization, con
                             .add("vision", vit_literal(vision))
                             .field("vision_layers_used", parsed.vision_layers_used)
                             .text();
+  plan.constants["text"] = text_constants(parsed.text);
+  if (pictures) {
+    plan.constants["image"] = Literal()
+                                  .add("vision", vit_literal(vision))
+                                  .field("vision_layers_used", parsed.vision_layers_used)
+                                  .text();
+  }
   return plan;
 }
 

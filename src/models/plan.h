@@ -71,6 +71,9 @@ struct ModelPlan {
   std::string model_template;  // "dovetail::models::Gemma4"
   std::string config_type;     // "dovetail::models::Gemma4Config"
   std::string config_literal;  // "{.text = {.hidden_size = 1536, …}}"
+  // _metadata.dovetail.config: "text" and the name of each adapter → what its computation takes besides
+  // parameters, in the form of config_literal. Without the context window, which no computation reads.
+  Json constants = Json::object();
 
   std::vector<contract::ParameterRecord> records() const;
   contract::PackageManifest manifest() const;

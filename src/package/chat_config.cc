@@ -151,9 +151,10 @@ ChatConfig parse_chat_config(std::string_view json, const std::string& source) {
   set(out.presence_penalty, fields.number("presence_penalty", -2, 2, optional));
   set(out.frequency_penalty, fields.number("frequency_penalty", -2, 2, optional));
   set(out.repetition_penalty, fields.number("repetition_penalty", 1e-3, 100, optional));
-  if (const auto top_p = fields.number("top_p", 0, 1, optional)) {
-    out.top_p = *top_p;
-    if (*top_p == 0) fields.problem("top_p", "out of range", "a number above 0 and at most 1", "0");
+  set(out.top_p, fields.number("top_p", 0, 1, optional));
+  if (out.top_p == 0) {  // the most likely token alone
+    out.temperature = 0;
+    out.top_p = 1;
   }
   set(out.tokenizer_files, fields.strings("tokenizer_files"));
   for (size_t i = 0; i < out.tokenizer_files.size(); ++i) {

@@ -127,9 +127,12 @@ class Verifier {
       records.push_back(
           {tensor.name, {tensor.shape.begin(), tensor.shape.end()}, std::string(dtype_name(tensor.dtype))});
       named.push_back(records.back());
-      // MLC's models name the dimension of their vocabulary tables.
-      if (tensor.shape.size() == 2 && tensor.shape[0] == parts_.chat_config->vocab_size) {
-        named.back().shape[0] = "vocab_size";
+      // MLC's models name the dimension of their vocabulary tables. Elsewhere the same number is a number.
+      const auto size = std::find(tensor.shape.begin(), tensor.shape.end(), parts_.chat_config->vocab_size);
+      const bool table = tensor.name.find("embed_tokens.") != std::string::npos ||
+                         tensor.name.find("lm_head.") != std::string::npos;
+      if (table && size != tensor.shape.end()) {
+        named.back().shape[static_cast<size_t>(size - tensor.shape.begin())] = "vocab_size";
       }
     }
     const std::string& expected = parts_.manifest->parameter_schema_id;

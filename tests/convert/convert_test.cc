@@ -24,6 +24,7 @@
 #include "package/chat_config.h"
 #include "package/content_hashes.h"
 #include "package/tensor_cache.h"
+#include "package/verify.h"
 
 namespace dovetail::convert {
 namespace {
@@ -55,6 +56,22 @@ std::string convert_error(const models::ModelPlan& plan, const ConvertOptions& o
     return std::string(error_code_name(error.code())) + ": " + error.what();
   }
   return "accepted";
+}
+
+// Also where a matrix has as many rows as the vocabulary, and where the head stores the vocabulary in its
+// columns.
+TEST(Convert, EveryPackageIsWhole) {
+  for (const char* example : {"gemma3-tiny-shapes", "gemma4-tiny-speech", "llava-tiny-shapes"}) {
+    for (const models::Quantization& quantization : models::quantizations()) {
+      TempDir temp;
+      convert({.checkpoint = kExample.parent_path() / example,
+               .output = temp / "p",
+               .quantization = &quantization,
+               .threads = 2});
+      const std::vector<Problem> problems = package::verify_package(temp / "p", false).problems;
+      EXPECT_TRUE(problems.empty()) << example << " " << quantization.name << ": " << problems.front().text();
+    }
+  }
 }
 
 // The shards that MLC's own tools made from the same checkpoint.

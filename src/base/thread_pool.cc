@@ -12,7 +12,10 @@ namespace {
 constexpr int kSpins = 600;
 
 // The worker index of this thread while it runs a body, else -1.
-thread_local int current_worker = -1;
+// In the static block of thread-local memory, also where it is part of a library that is loaded later: of
+// blocks that are allocated on demand LeakSanitizer takes some for those of an old glibc and reads wild
+// addresses.
+[[gnu::tls_model("initial-exec")]] thread_local int current_worker = -1;
 
 inline void pause() { __builtin_ia32_pause(); }
 

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/number_text.h"
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
@@ -146,12 +147,6 @@ const Processor* find_processor(const contract::Task& task) {
     if (const auto* processor = std::get_if<Processor>(&input.processor)) return processor;
   }
   return nullptr;
-}
-
-std::string number_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
 }
 
 // What was asked for, or else as much of the default as fits.

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "convert/number_text.h"
+#include "base/number_text.h"
 
 namespace dovetail::convert {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/number_text.h"
 #include "base/similar.h"
-#include "convert/number_text.h"
 #include "package/values.h"
 
 namespace dovetail::convert {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/number_text.h"
 #include "convert/ggml_types.h"
-#include "convert/number_text.h"
 #include "convert/quantize.h"
 #include "package/values.h"
 

@@ -156,7 +156,7 @@ std::string system_text(const Conversation& conversation, const package::ConvTem
     if (given.value_or("").empty()) return frame;
     throw Error(ErrorCode::kUnsupported,
                 Problem{.message = "the package's template has no place for a system message",
-                        .source = "mlc-chat-config.json",
+                        .source = std::string(package::kChatConfigFile),
                         .field = "conv_template.system_template",
                         .expected = "a text with {system_message}",
                         .actual = '"' + printable(frame, 80) + '"',

@@ -2,19 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <string>
 
 #include "base/error.h"
+#include "base/number_text.h"
 
 namespace dovetail::engine {
 namespace {
-
-std::string number_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
-}
 
 void check_range(const char* name, double value, double low, bool low_included, double high) {
   const bool above = low_included ? value >= low : value > low;

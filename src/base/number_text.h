@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <string>
 
-namespace dovetail::convert {
+namespace dovetail {
 
 // With at most six digits.
 inline std::string number_text(double value) {
@@ -13,4 +13,4 @@ inline std::string number_text(double value) {
   return text;
 }
 
-}  // namespace dovetail::convert
+}  // namespace dovetail

@@ -109,11 +109,7 @@ ChatConfig build_chat_config(const models::ModelPlan& plan, const Json& config, 
   out.presence_penalty = documents.number("presence_penalty", -2, 2).value_or(out.presence_penalty);
   out.frequency_penalty = documents.number("frequency_penalty", -2, 2).value_or(out.frequency_penalty);
   out.repetition_penalty = documents.number("repetition_penalty", 1e-3, 100).value_or(out.repetition_penalty);
-  out.top_p = documents.number("top_p", 0, 1).value_or(out.top_p);
-  if (out.top_p == 0) {  // the most likely token alone
-    out.temperature = 0;
-    out.top_p = 1;
-  }
+  if (const auto top_p = documents.number("top_p", 0, 1)) out.set_top_p(*top_p);
   for (const TokenizerFile& file : tokenizer.files) out.tokenizer_files.push_back(file.name);
   out.tokenizer_info = tokenizer.tokenizer.tokenizer_info();
   out.conv_template =

@@ -151,11 +151,7 @@ ChatConfig parse_chat_config(std::string_view json, const std::string& source) {
   set(out.presence_penalty, fields.number("presence_penalty", -2, 2, optional));
   set(out.frequency_penalty, fields.number("frequency_penalty", -2, 2, optional));
   set(out.repetition_penalty, fields.number("repetition_penalty", 1e-3, 100, optional));
-  set(out.top_p, fields.number("top_p", 0, 1, optional));
-  if (out.top_p == 0) {  // the most likely token alone
-    out.temperature = 0;
-    out.top_p = 1;
-  }
+  if (const auto top_p = fields.number("top_p", 0, 1, optional)) out.set_top_p(*top_p);
   set(out.tokenizer_files, fields.strings("tokenizer_files"));
   for (size_t i = 0; i < out.tokenizer_files.size(); ++i) {
     if (const auto why = bad_relative_path(out.tokenizer_files[i])) {

@@ -72,6 +72,12 @@ struct ChatConfig {
   std::vector<int64_t> eos_token_ids = {2};
   std::string model_task = "chat";
   Json embedding_metadata;  // null for a chat model
+
+  // 0: the most likely token alone, which other frontends know as temperature 0.
+  void set_top_p(double value) {
+    top_p = value > 0 ? value : 1;
+    if (value <= 0) temperature = 0;
+  }
 };
 
 // Appends what is wrong to `problems`. `path` is where the template stands in `source`.
